@@ -263,7 +263,7 @@ fn nothing_of_the_owner_of_the_database_is_called() {
     for owner in ["mallory", "postgres"] {
         admin.run(&format!("ALTER SCHEMA trap OWNER TO {owner}"));
         let (done, said) = machine.paste(ENABLE);
-        assert!(done && said.contains("in schema \"trap\" may call a function of somebody"), "{said}");
+        assert!(done && said.contains("in schema \"trap\" may call a function of another"), "{said}");
         assert_eq!(machine.answer("SHOW search_path"), "trap, pg_catalog");
     }
     admin.run("DROP EXTENSION idgen; ALTER SCHEMA trap OWNER TO mallory");

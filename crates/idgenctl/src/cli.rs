@@ -4,71 +4,56 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-/// The end of the help. The library breaks the lines.
+/// The end of the help. clap breaks the lines.
 const SERVERS_AND_EXIT_CODES: &str = "\
 Servers:
-Connect as a superuser, to the servers themselves and not to a pooler. Without --server and --fleet, the server is the \
-one that psql would connect to. A fleet is a file that names servers, standbys too, each with a connection string of libpq:
+Connect as a superuser, directly and not through a pooler. Without --server and --fleet, idgenctl connects where psql \
+would. A fleet file names servers, including standbys, each with a libpq connection string:
 
-    ignore = [\"asynchronous:two\"]    # findings that the check passes over
+    ignore = [\"asynchronous:two\"]    # findings to leave out
 
     [servers]
     one = \"host=10.0.0.1 user=postgres dbname=app\"
     two = \"postgresql://postgres@10.0.0.2/app\"
 
-idgenctl sees for itself which servers are a cluster, and which of them is the primary. Passwords are read from where \
-libpq reads them, such as ~/.pgpass or PGPASSWORD.
+idgenctl finds out which servers form a cluster, and which of them is the primary. libpq reads passwords as usual, for \
+example from ~/.pgpass or PGPASSWORD.
 
 Exit codes:
     0  done, or nothing found
     1  failed or refused, or something is left for you to do; the message says what
     2  wrong usage
     3  the check found errors, such as a server that does not answer
-    4  broken off in the middle; the message says how to go on
+    4  stopped halfway; the message says how to go on
     5  the check found warnings, and no errors
   130  ended by Ctrl-C, with nothing changed or everything undone";
 
-/// What the help says above the options that every command has.
-const GLOBAL: &str = "Options of every command";
-
-/// Enables and checks idgen, and moves shards, on PostgreSQL servers.
+/// Enables and checks idgen on PostgreSQL servers, and moves shards between them.
 #[derive(Debug, Parser)]
 #[command(version, after_help = SERVERS_AND_EXIT_CODES, max_term_width = 110)]
+#[command(next_help_heading = "Options of every command")]
 pub struct Cli {
-    #[command(flatten)]
-    pub servers: Given,
+    /// A server: a libpq connection string or URI. May be repeated
+    #[arg(long = "server", short = 's', global = true, value_name = "CONNECTION")]
+    pub connections: Vec<String>,
+    /// A file that names servers
+    #[arg(long, short, global = true, value_name = "FILE", env = "IDGENCTL_FLEET")]
+    #[arg(conflicts_with = "connections")]
+    pub fleet: Option<PathBuf>,
     /// Makes the changes without asking
-    #[arg(long, short, global = true, help_heading = GLOBAL)]
+    #[arg(long, short, global = true)]
     pub yes: bool,
     #[command(subcommand)]
     pub command: Command,
 }
 
-#[derive(Debug, Args)]
-pub struct Given {
-    /// A server: a connection string or URI of libpq. Repeat it for more servers
-    #[arg(long = "server", short = 's', global = true, value_name = "CONNECTION", help_heading = GLOBAL)]
-    pub connections: Vec<String>,
-    /// A file that names servers
-    #[arg(
-        long,
-        short,
-        global = true,
-        value_name = "FILE",
-        env = "IDGENCTL_FLEET",
-        conflicts_with = "connections",
-        help_heading = GLOBAL
-    )]
-    pub fleet: Option<PathBuf>,
-}
-
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Shows each server, and looks for whatever could stop minting or repeat ids. Changes nothing
+    /// Shows each server, and looks for anything that could stop minting or repeat ids. Changes nothing
     ///
-    /// Each finding is a line: how bad it is, where, what is wrong, its kind in brackets, and what to do. docs/checks.md
-    /// lists the kinds. List all servers, or it cannot see what they have in common. Run it as a job, before production,
-    /// after each change of settings, before a failover and after it.
+    /// Each finding is one line: its severity, the server, what is wrong, its kind in brackets, and what to do.
+    /// docs/checks.md lists the kinds. List all servers: some problems only show in comparison. Run it as a job, before
+    /// production, after each change of settings, and before and after a failover.
     ///
     /// --json prints an object with an array of servers, and one of findings with id, severity (error, warning or note),
     /// server, database, message and hint; or, if it fails, one with error and hint.
@@ -77,26 +62,29 @@ pub enum Command {
     Check(Check),
     /// Prepares a database and its server for idgen, whose files must be installed there and on the standbys
     ///
-    /// Give a primary with its standbys, or first each standby alone. It checks that each server can load the library, and
-    /// has room for the high-water mark. Then it shows what it will do, and asks: it creates the extension in a schema idgen
-    /// of its own, lets everybody use that schema, appends it to the search_path of the database, and adds idgen to
-    /// shared_preload_libraries. Restart the servers in the order that it says, and run the same command again, which then
-    /// says whether they mint. Running it twice does no harm.
+    /// Give a primary with its standbys, or first each standby alone. The command checks that each server can load the
+    /// library and has room for the high-water mark, shows what it will do, and asks. Then it creates the extension in
+    /// a schema of its own, idgen, grants USAGE on it to PUBLIC, appends it to the search_path of the database, and
+    /// adds idgen to shared_preload_libraries. Restart the servers in the order shown, and run the same command again,
+    /// which then says whether they mint. Running it twice does no harm.
     ///
-    /// Two settings of postgresql.conf are decided before the first id, with the same value on the primary and its
-    /// standbys: idgen.epoch, such as '2025-01-01T00:00:00Z' (the default), equal on all servers whose ids are compared;
-    /// and, with several clusters, the shards of each in idgen.allowed_shards, such as '0-99,200', out of 0 to 8191.
+    /// Decide two settings of postgresql.conf before the first id, with the same value on the primary and its standbys:
+    /// idgen.epoch, such as '2025-01-01T00:00:00Z' (the default), equal on all servers whose ids are compared; and,
+    /// with several clusters, the shards of each in idgen.allowed_shards, such as '0-99,200', out of 0 to 8191.
     ///
     /// Example: idgenctl --server 'host=10.0.0.1 user=postgres' enable app
-    Enable(Enable),
+    Enable {
+        /// The database that gets the extension
+        database: String,
+    },
     /// Moves a schema with its shard to another server while clients keep working
     ///
-    /// It first checks whatever could stop the move, on both servers and their standbys, and asks. Then it renames the
-    /// schema on the source, closes the shard there, copies the schema with pg_dump, and opens the shard on the target past
-    /// all ids of the source. Meanwhile clients get 3F000, 42P01 or 55000, and must try again on the target. The old rows
-    /// stay in the schema SCHEMA_moved of the source, for you to drop.
+    /// The command first checks everything that could stop the move, on both servers and their standbys, and asks. Then
+    /// it renames the schema on the source, closes the shard there, copies the schema with pg_dump, and opens the shard
+    /// on the target past all ids of the source. Meanwhile clients get 3F000, 42P01 or 55000, and must try again on the
+    /// target. The old rows stay on the source, in the schema SCHEMA_moved, for you to drop.
     ///
-    /// If a step fails, it undoes the move and says so. If it was killed, run it again: it says what there is.
+    /// If a step fails, the command undoes the move and says so. If it was killed, run it again: it says what to do.
     ///
     /// List all standbys of both servers: one that keeps the old list would repeat ids once it is promoted.
     ///
@@ -109,20 +97,14 @@ pub struct Check {
     /// Prints JSON for programs
     #[arg(long)]
     pub json: bool,
-    /// A kind of finding to pass over, on one server or on all. Repeat it for more kinds
+    /// A kind of finding to leave out, on one server or on all. May be repeated
     #[arg(long, value_name = "ID[:SERVER]")]
     pub ignore: Vec<String>,
 }
 
 #[derive(Debug, Args)]
-pub struct Enable {
-    /// The database that gets the extension
-    pub database: String,
-}
-
-#[derive(Debug, Args)]
 pub struct Move {
-    /// The schema
+    /// The schema to move
     pub schema: String,
     /// The server that has it: its name in the file, or a connection string
     #[arg(long, value_name = "SERVER")]
@@ -133,18 +115,18 @@ pub struct Move {
     /// The shard, if no default in the schema names one
     #[arg(long)]
     pub shard: Option<u16>,
-    /// The target, as the role that owns the schema: a connection string. A superuser restores nothing, because a restore
-    /// runs what others have written
+    /// A connection string for the target, as the role that owns the schema: it restores the schema, because a restore
+    /// runs code of the schema's owner, which no superuser should
     #[arg(long, value_name = "CONNECTION")]
     pub owner: Option<String>,
     /// A program that sets idgen.allowed_shards where Patroni or an operator keeps it. It is called with "source" or
-    /// "target", and the list; first with the lists that there are, to try it
+    /// "target", and the list; first, as a trial, with the present lists
     #[arg(long, value_name = "PROGRAM")]
     pub set_list: Option<PathBuf>,
-    /// Gives the shard back to the source after a move that broke off
+    /// Gives the shard back to the source after an interrupted move
     #[arg(long, conflicts_with = "finish")]
     pub undo: bool,
-    /// Continues a move that broke off
+    /// Continues an interrupted move
     #[arg(long)]
     pub finish: bool,
 }

@@ -1,7 +1,7 @@
-//! idgenctl, the program for administrators of several servers with idgen.
+//! idgenctl, a program for administrators who run idgen on several servers.
 //!
-//! It only uses SQL that a person could run in psql. It connects as libpq does, changes nothing without consent, and
-//! evaluates nothing that others than superusers have written.
+//! It uses only SQL that could be typed into psql. It connects as libpq does, changes nothing without consent, and
+//! never evaluates anything written by a role that is not a superuser.
 //!
 //! The modules from top to bottom; none uses one above it.
 

@@ -1,14 +1,14 @@
-//! `idgenctl check`: a line for each server, and what could stop minting or repeat ids.
+//! `idgenctl check`: shows a line for each server, and everything that could stop minting or repeat ids.
 
-mod facts;
+// From top to bottom; none uses one above it.
 mod fleet_rules;
-mod look;
 mod server_rules;
+mod look;
+mod finding;
+mod facts;
 mod table;
 
-use std::fmt::Display;
-
-use serde::Serialize;
+use comfy_table::{Table, presets};
 use serde_json::{Value, json};
 
 use crate::cli::{Check, Cli};
@@ -19,62 +19,17 @@ use crate::topology::clock::Base;
 use crate::topology::fleet::Fleet;
 
 use facts::Facts;
-use table::{Kind, Severity, TWO_PRIMARIES};
+use finding::Finding;
+use table::{Severity, TWO_PRIMARIES};
 
-/// How many names or ranges a message has.
-const MOST_SHOWN: usize = 5;
-
-/// What the check cannot know, however well all is.
+/// The check cannot see these, so it does not claim that all is well.
 const NOT_SEEN: &str = "nothing found. Not seen: servers that are not in the fleet, ids passed over since a backup, \
                         time daemons, and whether a disk keeps what it has flushed. Nothing was minted: \
                         snowflake_check() on a primary tests that.";
 
-/// What was found.
-#[derive(Debug, Serialize)]
-struct Finding {
-    /// The kind, or the code of a warning of the library.
-    id: String,
-    severity: Severity,
-    server: String,
-    database: Option<String>,
-    message: String,
-    hint: String,
-}
-
-impl Finding {
-    fn in_database(mut self, database: &str) -> Finding {
-        self.database = Some(database.to_owned()).filter(|name| !name.is_empty());
-        self
-    }
-
-    fn line(&self) -> String {
-        let Finding { id, server, message, hint, .. } = self;
-        let severity = format!("{:?}", self.severity).to_lowercase();
-        let database = self.database.iter().map(|name| format!(", database \"{name}\"")).collect::<String>();
-        plain(format!("{severity}: {server}{database}: {message} [{id}]. {hint}").trim_end())
-    }
-}
-
-impl Facts {
-    fn found(&self, kind: &Kind, parts: &[&dyn Display]) -> Finding {
-        self.finding(kind.id, kind.severity, kind.message(parts), kind.hint_for(self.keeper))
-    }
-
-    fn finding(&self, id: &str, severity: Severity, message: String, hint: String) -> Finding {
-        Finding { id: id.into(), severity, server: self.name.clone(), database: None, message, hint }
-    }
-}
-
-/// The first of several texts.
-fn some(texts: &[String]) -> String {
-    let shown = texts.iter().take(MOST_SHOWN).cloned().collect::<Vec<_>>().join(", ");
-    if texts.len() > MOST_SHOWN { format!("{shown}, … ({} in all)", texts.len()) } else { shown }
-}
-
-/// Looks at all servers.
 pub fn run(cli: &Cli, arguments: &Check) -> Result<u8> {
     signals::notice_signals();
-    let fleet = Fleet::load(&cli.servers)?;
+    let fleet = Fleet::load(cli)?;
     let names: Vec<&str> = fleet.servers.iter().map(|server| server.name.as_str()).collect();
     let base = Base::now();
     let (mut all, mut findings) = (Vec::new(), Vec::new());
@@ -88,7 +43,7 @@ pub fn run(cli: &Cli, arguments: &Check) -> Result<u8> {
     let all_answer = findings.is_empty();
     let lines: Vec<Value> = names.iter().map(|name| line(name, &all)).collect();
     findings.extend(fleet_rules::judge(&all, &names, all_answer));
-    // Each of the other hints assumes that it is clear which server clients use.
+    // All other hints assume that only one of the primaries has clients.
     if findings.iter().any(|finding| finding.id == TWO_PRIMARIES.id) {
         let others = findings.iter_mut().filter(|finding| finding.id != TWO_PRIMARIES.id);
         others.for_each(|finding| finding.hint.clear());
@@ -114,7 +69,9 @@ fn show(json: bool, lines: &[Value], findings: &[Finding], ignored: usize) -> Re
         let value = json!({ "servers": lines, "findings": findings, "ignored": ignored });
         return output::print(output::json(&value));
     }
-    let mut table = output::table(&["server", "role", "PostgreSQL", "idgen", "shards", "mark", "ids/s"]);
+    let mut table = Table::new();
+    let header = ["server", "role", "PostgreSQL", "idgen", "shards", "mark", "ids/s"];
+    table.load_style(presets::NOTHING).set_header(header);
     for line in lines {
         let text = |key: &str| plain(line[key].as_str().unwrap_or_default());
         let mark = match line["mark_ahead_s"].as_f64() {
@@ -136,7 +93,7 @@ fn show(json: bool, lines: &[Value], findings: &[Finding], ignored: usize) -> Re
     if findings.is_empty() { output::print(NOT_SEEN) } else { Ok(()) }
 }
 
-/// The line about a server.
+/// A server's line of the table.
 fn line(name: &str, all: &[Facts]) -> Value {
     let Some(facts) = all.iter().find(|facts| facts.name == name) else {
         return json!({ "server": name, "role": "not seen" });

@@ -1,10 +1,10 @@
-//! `idgenctl enable`.
+//! `idgenctl enable`: prepares a database and its servers for idgen, or verifies that they are prepared.
 
-use crate::cli::{Cli, Enable};
+use crate::cli::Cli;
 use crate::connection::session::Session;
 use crate::idgen::library::{self, State, Warning};
 use crate::idgen::preload::{Keeper, Preload};
-use crate::terminal::error::{Error, Result};
+use crate::terminal::error::{Error, Result, refused};
 use crate::terminal::output::{self, note};
 use crate::terminal::signals;
 use crate::topology::cluster::{self, RECEIVES_AS, STANDBYS};
@@ -13,10 +13,8 @@ use crate::topology::fleet::{Fleet, Member};
 /// The schema that the extension gets.
 const SCHEMA: &str = "idgen";
 
-/// Prepares a database and its servers for idgen; or proves that they are prepared.
-pub fn run(cli: &Cli, arguments: &Enable) -> Result<u8> {
-    let database = &arguments.database;
-    let fleet = Fleet::load(&cli.servers)?;
+pub fn run(cli: &Cli, database: &str) -> Result<u8> {
+    let fleet = Fleet::load(cli)?;
     let members = cluster(&fleet, database)?;
     let primary = members.last().filter(|member| !member.is_standby);
     let mut steps = Vec::new();
@@ -26,10 +24,10 @@ pub fn run(cli: &Cli, arguments: &Enable) -> Result<u8> {
         match preload.keeper {
             _ if preload.will_have_idgen() => {}
             Keeper::CommandLine => {
-                return Err(Error::refused(
+                return refused(
                     format!("the command line of {} sets \"shared_preload_libraries\"", server.name),
                     "Nothing was changed. Add idgen to the list there, restart the server, and try again.",
-                ));
+                );
             }
             Keeper::Files => {
                 let libraries = preload.next.iter().map(String::as_str).chain([SCHEMA]);
@@ -44,7 +42,7 @@ pub fn run(cli: &Cli, arguments: &Enable) -> Result<u8> {
     let mut by_hand = Vec::new();
     if let Some(primary) = primary {
         room(&members, primary)?;
-        // When a server has idgen in its list, all else has succeeded.
+        // A server preloads idgen only after everything else has succeeded.
         steps.splice(0..0, in_database(primary, database, &mut by_hand)?);
     }
     make(cli, &steps, &format!("Enable idgen in database \"{database}\"?"))?;
@@ -63,7 +61,7 @@ pub fn run(cli: &Cli, arguments: &Enable) -> Result<u8> {
                      patronictl restart"
                 ),
                 Keeper::Operator => format!(
-                    "ALTER SYSTEM is switched off on {name}: append idgen to shared_preload_libraries where its \
+                    "ALTER SYSTEM is disabled on {name}: append idgen to shared_preload_libraries where its \
                      configuration is kept, and restart it"
                 ),
                 _ => format!("another line of the files of {name} is in effect: look at pg_file_settings there"),
@@ -86,7 +84,7 @@ pub fn run(cli: &Cli, arguments: &Enable) -> Result<u8> {
     Ok(u8::from(stuck > 0 || !by_hand.is_empty()))
 }
 
-/// The servers in the order of their restarts: the primary is the last. A standby may be prepared alone, before it.
+/// The servers in restart order: the primary comes last. Standbys may be prepared before it, without it.
 fn cluster<'a>(fleet: &'a Fleet, database: &str) -> Result<Vec<Member<'a>>> {
     let reached = fleet.each(|server| Member::with(server, server.connect_to(database)?));
     let mut members = reached.into_iter().collect::<Result<Vec<_>>>()?;
@@ -102,7 +100,7 @@ fn cluster<'a>(fleet: &'a Fleet, database: &str) -> Result<Vec<Member<'a>>> {
     )))
 }
 
-/// Says whether a server mints, or could if it were promoted; and why not. Gives whether it does.
+/// Reports whether a server mints, or could once it is promoted; and if not, why.
 fn say_whether_it_mints(member: &Member, state: &State) -> bool {
     let severe = |warning: &&Warning| warning.severity == "error" || !state.mints;
     let problem = state.error.as_ref().map(|error| &error.message);
@@ -119,18 +117,18 @@ fn say_whether_it_mints(member: &Member, state: &State) -> bool {
     mints
 }
 
-/// Checks that a server can load the library. Otherwise it would not start with it in its list.
+/// Checks that a server can load the library: with a missing library in its list, it would not start.
 fn loads(session: &Session) -> Result {
     let Err(error) = session.run("LOAD 'idgen'") else { return Ok(()) };
     let Error::Sql { message, .. } = &error else { return Err(error) };
     let programs = session.value("SELECT setting FROM pg_config WHERE name = 'BINDIR'", &[])?;
-    Err(Error::refused(
+    refused(
         format!("{} cannot load the library of idgen: {message}", session.server()),
         format!("Nothing was changed. Install idgen for it (PG_CONFIG={programs}/pg_config), and try again."),
-    ))
+    )
 }
 
-/// Checks that each server has room for the mark, before the first one takes a standby down.
+/// Checks that each server has room for the mark: without it, the first mark would take a standby down.
 fn room(members: &[Member], primary: &Member) -> Result {
     let rows = primary.session.run(
         "SELECT count(*) FILTER (WHERE local_id <> 65534) + 1, coalesce(bool_or(local_id = 65534), false)
@@ -145,7 +143,7 @@ fn room(members: &[Member], primary: &Member) -> Result {
         let name = limit(session);
         let room = session.value("SELECT current_setting($1)", &[name])?;
         if room.parse::<u64>().is_ok_and(|room| room < needed) {
-            return Err(Error::refused(
+            return refused(
                 format!(
                     "{} has no room for the high-water mark: \"{name}\" must be at least {needed} (now {room})",
                     server.name
@@ -155,14 +153,14 @@ fn room(members: &[Member], primary: &Member) -> Result {
                      there, or where Patroni or an operator keeps its settings, on standbys first; restart, and try again.",
                     needed.max(10)
                 ),
-            ));
+            );
         }
     }
     let rows = primary.session.run(&format!("SELECT application_name {STANDBYS} ORDER BY 1"))?;
     let mut unknown: Vec<String> = rows.iter().map(|row| row.string(0)).collect();
     for standby in members.iter().filter(|member| member.is_standby) {
         let own = standby.session.run(&format!("SELECT {RECEIVES_AS} FROM pg_stat_wal_receiver"))?;
-        let own = own.iter().next().and_then(|row| row.text(0));
+        let own = own.row(0).text(0);
         if let Some(number) = unknown.iter().position(|name| Some(name) == own.as_ref()) {
             unknown.remove(number);
         }
@@ -179,12 +177,11 @@ fn room(members: &[Member], primary: &Member) -> Result {
     Ok(())
 }
 
-/// A change.
 struct Step<'a> {
-    /// What it does: a sentence without its full stop.
+    /// Its effect, as an imperative sentence without a full stop.
     what: String,
     session: &'a Session,
-    /// What does it, as a whole or not at all.
+    /// Runs in one transaction.
     sql: String,
 }
 
@@ -196,7 +193,7 @@ fn make(cli: &Cli, steps: &[Step], question: &str) -> Result {
     note("This is to be done:");
     steps.iter().for_each(|step| note(format!("  - {}", step.what)));
     output::consent(cli, question)?;
-    // Not before the question: it ends by Ctrl-C as usual.
+    // Not earlier: Ctrl-C at the question ends the program as usual.
     signals::notice_signals();
     for (number, Step { what, session, sql }) in steps.iter().enumerate() {
         session.run(sql).map_err(|error| {
@@ -215,7 +212,7 @@ fn make(cli: &Cli, steps: &[Step], question: &str) -> Result {
     Ok(())
 }
 
-/// What is to be done in the database, by this program and by hand.
+/// The steps in the database. Others are left to the user.
 fn in_database<'a>(primary: &'a Member, database: &str, by_hand: &mut Vec<String>) -> Result<Vec<Step<'a>>> {
     let session = &primary.session;
     let mut steps = Vec::new();
@@ -238,7 +235,7 @@ fn in_database<'a>(primary: &'a Member, database: &str, by_hand: &mut Vec<String
         }
         None => {
             check_unused(session, database)?;
-            // One transaction: if somebody else creates the schema meanwhile, the whole fails.
+            // In one transaction: if another session creates the schema first, all of it fails.
             let sql = "CREATE SCHEMA idgen; GRANT USAGE ON SCHEMA idgen TO PUBLIC; CREATE EXTENSION idgen SCHEMA idgen";
             let what = format!("create the extension in the schema idgen of database \"{database}\"");
             steps.push(Step { what, session, sql: sql.into() });
@@ -248,13 +245,13 @@ fn in_database<'a>(primary: &'a Member, database: &str, by_hand: &mut Vec<String
     let dangers = dangers(session, &schema)?;
     if !dangers.is_empty() {
         note(format!(
-            "warning: a superuser who calls idgen in schema \"{schema}\" may call a function of somebody else, so this \
+            "warning: a superuser who calls idgen in schema \"{schema}\" may call a function of another role, so this \
              command does not append that schema to a search_path: {dangers}"
         ));
         return Ok(steps);
     }
 
-    // The path that new sessions have: that of the database, of all databases, or of the server.
+    // The path of new sessions comes from the database, from all databases, or from the server.
     let rows = session.query(
         "SELECT path, concat_ws(', ', nullif(path, ''), quote_ident($1)), quote_ident($1)
          FROM (SELECT coalesce(
@@ -268,13 +265,13 @@ fn in_database<'a>(primary: &'a Member, database: &str, by_hand: &mut Vec<String
     )?;
     let (new, quoted) = (rows.row(0).string(1), rows.row(0).string(2));
     let Some(path) = rows.row(0).text(0) else {
-        return Err(Error::refused(
+        return refused(
             format!("the command line of {} sets \"search_path\"", primary.server.name),
-            "Nothing was changed. Give the database the same one by ALTER DATABASE ... SET search_path, and try again.",
-        ));
+            "Nothing was changed. Set the same one for the database by ALTER DATABASE ... SET search_path, and try again.",
+        );
     };
     if !names(&path, &quoted) {
-        // Nothing is called while the path is set, and nobody has to take it apart.
+        // Nothing is called while the path is set, and it need not be parsed.
         let sql = format!(
             "SELECT set_config('search_path', {}, true); ALTER DATABASE {} SET search_path FROM CURRENT",
             Session::literal(&new),
@@ -297,14 +294,14 @@ fn in_database<'a>(primary: &'a Member, database: &str, by_hand: &mut Vec<String
     Ok(steps)
 }
 
-/// Whether a search_path names a schema, which is quoted where it has to be.
+/// Whether a search_path names a schema, which is quoted if necessary.
 fn names(path: &str, schema: &str) -> bool {
     let mut elements = path.split(',').map(str::trim);
     elements.any(|name| name == schema || name.trim_matches('"') == schema || name.to_lowercase() == schema)
 }
 
-/// Who or what could make a superuser who calls idgen call something else: the roles other than superusers that could put
-/// an object of theirs into its schema or into the extension, and functions beside those of idgen that have their names.
+/// Finds what could make a superuser who calls idgen call another function: roles that are not superusers, but could
+/// create objects in the schema or change the extension; and functions that share a name with one of idgen.
 fn dangers(session: &Session, schema: &str) -> Result<String> {
     let own = "SELECT objid FROM pg_depend JOIN pg_extension AS e ON refobjid = e.oid AND extname = 'idgen'
                WHERE refclassid = 'pg_extension'::regclass AND classid = 'pg_proc'::regclass AND deptype = 'e'";
@@ -321,11 +318,10 @@ fn dangers(session: &Session, schema: &str) -> Result<String> {
                  AND proname IN (SELECT proname FROM pg_proc WHERE oid IN ({own}))))
          FROM pg_namespace AS n WHERE nspname = $1"
     );
-    Ok(session.query(&sql, &[schema])?.iter().next().map(|row| row.string(0)).unwrap_or_default())
+    Ok(session.query(&sql, &[schema])?.row(0).string(0))
 }
 
-/// Checks that there is no schema of that name. Its objects, or those that somebody who once had a right there has left,
-/// could be called in the place of idgen's.
+/// Checks that the schema does not exist: functions that another role has left there could be called in idgen's place.
 fn check_unused(session: &Session, database: &str) -> Result {
     let rows = session.query(
         "SELECT (SELECT string_agg(identity, ', ') FROM (
@@ -337,10 +333,10 @@ fn check_unused(session: &Session, database: &str) -> Result {
     )?;
     let Some(row) = rows.iter().next() else { return Ok(()) };
     let objects = row.text(0).map(|objects| format!(", with {objects}")).unwrap_or_default();
-    Err(Error::refused(
+    refused(
         format!("database \"{database}\" has a schema \"{SCHEMA}\" already{objects}"),
-        "Nothing was changed. The extension gets a schema of its own, in which a superuser can call no function of somebody \
-         else: drop that one if nobody needs it, or rename it. If it has the portable edition, see \"Moving to the extension\" \
-         in its README: the extension beside it would repeat its ids.",
-    ))
+        "Nothing was changed. The extension gets a schema of its own, so that superusers cannot call functions of other roles \
+         there. Drop this schema if it is not needed, or rename it. If it has the portable edition, see \"Moving to the \
+         extension\" in its README: the extension beside it would repeat its ids.",
+    )
 }

@@ -1,4 +1,4 @@
-//! How a connection is made through libpq: without blocking, so that Ctrl-C and a time limit end the wait.
+//! Connects through libpq without blocking, so that Ctrl-C and a time limit end the wait.
 
 use std::collections::HashMap;
 use std::ffi::{c_char, c_void};
@@ -12,7 +12,6 @@ use nix::poll::{PollFd, PollFlags, poll};
 use crate::terminal::error::{Error, Result};
 use crate::terminal::signals::go_on;
 
-/// Connects with these parameters.
 pub fn connect(server: &str, parameters: &HashMap<String, String>) -> Result<Connection> {
     let unreachable = |why: &str| {
         let (code, why) = parted(why);
@@ -20,7 +19,7 @@ pub fn connect(server: &str, parameters: &HashMap<String, String>) -> Result<Con
     };
     let connection =
         Connection::start_params(parameters, false).map_err(|error| unreachable(&error.to_string()))?;
-    // It has the SQLSTATE.
+    // Only verbose messages contain the SQLSTATE.
     connection.set_error_verbosity(Verbosity::Verbose);
     ignore_notices(&connection);
     let limit = parameters.get("connect_timeout").and_then(|text| text.trim().parse::<u64>().ok());
@@ -47,7 +46,7 @@ pub fn connect(server: &str, parameters: &HashMap<String, String>) -> Result<Con
     Ok(connection)
 }
 
-/// The SQLSTATE in what libpq says in its verbose form, if there is one, and the text as it says it otherwise.
+/// Splits a verbose message of libpq into the SQLSTATE, if it has one, and the message in its default form.
 fn parted(text: &str) -> (String, String) {
     let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with("LOCATION:")).collect();
     let text = lines.join("\n");
@@ -60,29 +59,28 @@ fn parted(text: &str) -> (String, String) {
     (String::new(), text)
 }
 
-/// libpq would print notices on standard error as they are. Sessions ask for none, so that only a server would send one
-/// that is up to something.
+/// libpq would print notices to standard error. Sessions ask for none, so only a hostile server would send one.
 #[allow(unsafe_code)]
 fn ignore_notices(connection: &Connection) {
     unsafe extern "C" fn ignore(_: *mut c_void, _: *const c_char) {}
-    // SAFETY: the function uses neither of its arguments.
+    // SAFETY: the function does not use its arguments.
     unsafe { connection.set_notice_processor(Some(ignore), std::ptr::null_mut()) };
 }
 
-/// Waits a moment for the socket. Gives whether libpq can go on.
+/// Waits a moment for the socket, and returns whether libpq can go on.
 #[allow(unsafe_code)]
 fn is_ready(connection: &Connection, next: Status) -> bool {
     // Without a socket, the next step fails and says why.
     let Ok(socket) = connection.socket() else { return true };
     let event = if next == Status::Reading { PollFlags::POLLIN } else { PollFlags::POLLOUT };
-    // SAFETY: the socket is open as long as the connection, which is borrowed.
+    // SAFETY: the socket stays open as long as the connection, which is borrowed.
     let socket = unsafe { BorrowedFd::borrow_raw(socket) };
     poll(&mut [PollFd::new(socket, event)], 50_u8).is_ok_and(|ready| ready > 0)
 }
 
 #[cfg(test)]
 mod tests {
-    /// Promise: what a server refuses is known by its SQLSTATE, and shown as libpq usually shows it.
+    /// Promise: refusals are recognized by their SQLSTATE, and shown as libpq shows them by default.
     #[test]
     fn the_sqlstate_is_read() {
         let parted = |text: &str| super::parted(text);

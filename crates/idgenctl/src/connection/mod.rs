@@ -1,4 +1,4 @@
-//! Sessions of servers.
+//! Sessions on servers.
 
 mod connecting;
 pub mod server;

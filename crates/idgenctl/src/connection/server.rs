@@ -1,4 +1,4 @@
-//! A server of the fleet: how to connect to it.
+//! A server, and how to connect to it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::env;
@@ -7,17 +7,16 @@ use std::sync::atomic::{AtomicBool, AtomicI32};
 
 use crate::connection::session::Session;
 use crate::connection::settings;
-use crate::terminal::error::{Error, Result};
+use crate::terminal::error::{Result, refused};
 
 #[derive(Debug)]
 pub struct Server {
-    /// The name in the file of servers, or the host and the port.
+    /// The name in the fleet file, or host and port.
     pub name: String,
-    /// Parameters of libpq.
     parameters: BTreeMap<String, String>,
-    /// The release, such as 150020, since it was first connected to.
+    /// The version, such as 150020; 0 before the first connection.
     version: AtomicI32,
-    /// Whether the role may set what only superusers may.
+    /// Whether the role accepts settings that only superusers may set.
     is_superuser: AtomicBool,
 }
 
@@ -26,19 +25,18 @@ impl Server {
         Server { name, parameters, version: AtomicI32::new(0), is_superuser: AtomicBool::new(true) }
     }
 
-    /// Connects to the database of the connection string.
+    /// Connects to the database that the connection string names.
     pub fn connect(&self) -> Result<Session> {
         self.connect_with(&[])
     }
 
-    /// Connects to another database.
     pub fn connect_to(&self, database: &str) -> Result<Session> {
         self.connect_with(&[("dbname", database)])
     }
 
-    /// How a program of PostgreSQL connects as this program does: the connection string for its option `--dbname`, and the
-    /// environment. Arguments can be seen by every user of the machine, variables cannot.
-    pub fn for_program(&self) -> (String, Vec<(&'static str, String)>) {
+    /// The connection string (for `--dbname`) and the environment with which PostgreSQL's programs connect as this one
+    /// does. The password is in the environment because every user of the machine can see arguments.
+    pub fn for_program(&self) -> (String, Option<(&'static str, String)>) {
         let quote = |value: &str| value.replace('\\', "\\\\").replace('\'', "\\'");
         let of_own = |name: &str| matches!(name, "password" | "sslpassword" | "options");
         let options = self.options(self.version.load(Relaxed), self.is_superuser.load(Relaxed));
@@ -46,12 +44,10 @@ impl Server {
         for (name, value) in self.parameters.iter().filter(|(name, _)| !of_own(name)) {
             string += &format!(" {name}='{}'", quote(value));
         }
-        let password = self.parameters.get("password").cloned();
-        (string, password.map(|password| ("PGPASSWORD", password)).into_iter().collect())
+        (string, self.parameters.get("password").map(|password| ("PGPASSWORD", password.clone())))
     }
 
-    /// Connects with other parameters than those of the connection string, and with all settings that the server takes. The
-    /// first attempt of a run may have to find out which.
+    /// Connects with more parameters, and with all [`settings`] that the server accepts. The first attempts find them out.
     pub fn connect_with(&self, others: &[(&str, &str)]) -> Result<Session> {
         let (mut encoding, mut refusal) = ("UTF8", None);
         let (mut version, mut is_superuser) = (self.version.load(Relaxed), self.is_superuser.load(Relaxed));
@@ -69,7 +65,7 @@ impl Server {
                     let is_complete = settings::options(version, is_superuser) == options;
                     self.version.store(version, Relaxed);
                     self.is_superuser.store(is_superuser, Relaxed);
-                    // There, names may be of any encoding, and the server would not send those that are not UTF-8.
+                    // There, names may be in any encoding, and the server could not send those that are not UTF-8.
                     let has_none = |encoding: &str| matches!(encoding, "SQL_ASCII" | "MULE_INTERNAL");
                     if is_complete
                         && encoding == "UTF8"
@@ -81,9 +77,9 @@ impl Server {
                     }
                 }
                 Err(error) if error.code() == "42501" && is_superuser => is_superuser = false,
-                // There is no conversion.
+                // There is no conversion to UTF-8.
                 Err(error) if error.code() == "0A000" && encoding == "UTF8" => encoding = "SQL_ASCII",
-                // It may be a limit or an event trigger that only newer releases have.
+                // The cause may be a timeout or an event trigger, which newer releases can switch off.
                 Err(error) if !error.code().is_empty() && version == 0 => {
                     version = 170_000;
                     refusal = Some(error);
@@ -91,11 +87,11 @@ impl Server {
                 Err(error) => return Err(refusal.filter(|_| error.code() == "42704").unwrap_or(error)),
             }
         }
-        let what = format!("{} is of another version at each connection", self.name);
-        Err(Error::refused(what, "Give the address of a single server."))
+        let what = format!("{} has another version at each connection", self.name);
+        refused(what, "Give the address of a single server.")
     }
 
-    /// The options of libpq: those that the person has given, and then ours, which count more.
+    /// The user's options, followed by ours, which take precedence.
     fn options(&self, version: i32, is_superuser: bool) -> String {
         let given = self.parameters.get("options").cloned().or_else(|| env::var("PGOPTIONS").ok());
         given.unwrap_or_default() + &settings::options(version, is_superuser)

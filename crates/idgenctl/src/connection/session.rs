@@ -1,4 +1,4 @@
-//! A session of a server, through libpq.
+//! A session on a server, through libpq.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -14,26 +14,24 @@ use crate::terminal::error::{Error, Result};
 use crate::terminal::output::note;
 use crate::terminal::signals::go_on;
 
-/// For so long a session waits for an answer, unless it was told otherwise.
+/// How long a session waits for an answer by default.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// More results, and more memory for their rows, than the statements of this program have.
+/// Limits on the answer to one request, which no statement of this program reaches.
 const MOST_RESULTS: usize = 100;
 const MOST_BYTES: usize = 64 << 20;
 
-/// A session of a server.
 pub struct Session {
     connection: Connection,
     server: String,
     patience: Cell<Option<Duration>>,
-    /// When it ends for all statements together, if it was set.
+    /// A deadline for all statements together.
     pub end: Cell<Option<Instant>>,
-    /// Those of the connection, for a second one that finds out what this one waits for. That has none.
+    /// For a second session, which finds out what this one waits for. Empty in that one.
     parameters: HashMap<String, String>,
 }
 
 impl Session {
-    /// Connects with these parameters of libpq.
     pub fn connect(server: &str, parameters: HashMap<String, String>) -> Result<Session> {
         let connection = connecting::connect(server, &parameters)?;
         let (patience, end) = (Cell::new(Some(PATIENCE)), Cell::new(None));
@@ -53,13 +51,13 @@ impl Session {
         self.connection.backend_pid()
     }
 
-    /// Sets for how long a statement may take: 30 s at first; none means for ever. When that is over, nobody knows
-    /// whether the statement had an effect, and the session is of no more use.
+    /// Sets how long a statement may take; none means forever. After a timeout, the statement may or may not have had
+    /// an effect, and the session cannot be used any more.
     pub fn set_patience(&self, patience: Option<Duration>) {
         self.patience.set(patience);
     }
 
-    /// Runs one statement with parameters `$1` and so on.
+    /// Runs one statement with parameters `$1`, `$2`, ....
     pub fn query(&self, sql: &str, parameters: &[&str]) -> Result<Rows> {
         if parameters.iter().any(|text| text.contains('\0')) || sql.contains('\0') {
             return Err(Error::Usage("a text contains a zero byte".into()));
@@ -70,22 +68,22 @@ impl Session {
         self.last_result()
     }
 
-    /// Runs statements without parameters, in one transaction unless they say otherwise. Gives the rows of the last.
+    /// Runs statements, in one transaction unless they control it themselves, and returns the rows of the last.
     pub fn run(&self, sql: &str) -> Result<Rows> {
         self.sent(self.connection.send_query(sql))?;
         self.last_result()
     }
 
-    /// The one value of a statement, as text; an empty text if it is null.
+    /// Runs a statement that returns one row, and returns its first value as text, or an empty text for null.
     pub fn value(&self, sql: &str, parameters: &[&str]) -> Result<String> {
         let rows = self.query(sql, parameters)?;
         match rows.len() {
-            1 => Ok(rows.row(0).text(0).unwrap_or_default()),
-            n => Err(self.lost(format!("it sends {n} rows where one was expected"))),
+            1 => Ok(rows.row(0).string(0)),
+            n => Err(self.lost(format!("it sent {n} rows instead of one"))),
         }
     }
 
-    /// Reads the rows that a COPY ... TO STDOUT sends, one line at a time, without the line break.
+    /// Runs a COPY ... TO STDOUT, and passes on each line without its line break.
     pub fn copy_out(&self, sql: &str, mut each: impl FnMut(&[u8])) -> Result {
         self.sent(self.connection.send_query(sql))?;
         self.wait(&mut Wait::begin())?;
@@ -116,17 +114,35 @@ impl Session {
         self.last_result().map(drop)
     }
 
-    /// A name as SQL writes it, in quotes.
+    /// What the session of this process id waits for; none if it is working, or gone.
+    pub fn cause(&self, pid: u32) -> Result<Option<String>> {
+        // Before PostgreSQL 17, wait events do not name extensions.
+        let rows = self.query(
+            "SELECT coalesce(
+                 (SELECT string_agg(CASE b WHEN 0 THEN 'a prepared transaction' ELSE
+                                    format('pid %s (%s, %s)', b, coalesce(nullif(o.application_name, ''), o.backend_type),
+                                           coalesce(o.state, 'no state')) END, ', ')
+                  FROM unnest(pg_blocking_pids(a.pid)) AS b LEFT JOIN pg_stat_activity AS o ON o.pid = b),
+                 CASE WHEN wait_event = 'SyncRep' THEN format('synchronous standbys (synchronous_standby_names = %L)',
+                                                              current_setting('synchronous_standby_names'))
+                      WHEN wait_event = 'Extension' THEN 'idgen or another extension'
+                      WHEN wait_event_type <> 'Client' THEN format('%s (%s)', wait_event, wait_event_type) END)
+             FROM pg_stat_activity AS a WHERE pid = $1::integer",
+            &[&pid.to_string()],
+        )?;
+        Ok(rows.row(0).text(0))
+    }
+
     pub fn identifier(name: &str) -> String {
         format!("\"{}\"", name.replace('"', "\"\""))
     }
 
-    /// A text as SQL writes it, in quotes. Sessions have standard_conforming_strings on.
+    /// A string literal, for standard_conforming_strings = on, which sessions set.
     pub fn literal(text: &str) -> String {
         format!("'{}'", text.replace('\'', "''"))
     }
 
-    /// What was sent is answered row by row, so that libpq does not keep what has no end.
+    /// Has the answer delivered row by row: libpq would buffer an endless one.
     fn sent(&self, result: std::result::Result<(), libpq::errors::Error>) -> Result {
         result.and_then(|()| self.connection.set_single_row_mode()).map_err(|error| self.lost(&error))
     }
@@ -153,17 +169,17 @@ impl Session {
                 Status::CopyOut | Status::CopyIn | Status::CopyBoth => count += MOST_RESULTS,
                 _ => failure = failure.or(Some(self.failure(&result))),
             }
-            // There might be no end of it.
+            // A hostile server may send without end.
             if count > MOST_RESULTS || size > MOST_BYTES {
-                return Err(self.lost("it answers what it was not asked, or too much"));
+                return Err(self.lost("its answer is unexpected, or too large"));
             }
         }
         failure.map_or_else(|| last.map(Rows).ok_or_else(|| self.lost("no answer")), Err)
     }
 
-    /// Waits until a result is there. A cancel and the end of patience end the wait.
+    /// Waits until a result is there, for as long as a statement may take.
     fn wait(&self, waits: &mut Wait) -> Result {
-        // What has arrived is used up first, so that it does not pile up.
+        // Consume what has arrived before sleeping, so that it does not pile up.
         while self.connection.is_busy() {
             self.connection.consume_input().map_err(|error| self.lost(&error))?;
             if self.connection.is_busy() {
@@ -173,7 +189,7 @@ impl Session {
         Ok(())
     }
 
-    /// A moment of waiting.
+    /// Sleeps a moment, unless the time is up.
     fn step(&self, waits: &mut Wait) -> Result {
         go_on()?;
         let waited = waits.began.elapsed();
@@ -191,7 +207,7 @@ impl Session {
         Ok(())
     }
 
-    /// Says what this session waits for, as another one sees it.
+    /// Reports what this session waits for, as seen by a second one.
     fn say_why(&self) {
         if self.parameters.is_empty() {
             return;
@@ -201,7 +217,7 @@ impl Session {
         let why = Session::connect(&self.server, parameters).and_then(|mut other| {
             other.parameters.clear();
             other.set_patience(Some(waiting::SAY_AFTER));
-            waiting::cause(&other, self.pid())
+            other.cause(self.pid())
         });
         let why = match why {
             Ok(Some(why)) => format!("waits for {why}"),
@@ -212,7 +228,7 @@ impl Session {
     }
 
     fn failure(&self, result: &PQResult) -> Error {
-        // The texts are copied at once: they belong to the result.
+        // The texts belong to the result, so they are copied at once.
         let field = |field| result.error_field(field).ok().flatten().map(str::to_owned);
         let message = field(ErrorField::MessagePrimary)
             .or_else(|| result.error_message().ok().flatten())
@@ -234,7 +250,6 @@ impl Session {
     }
 }
 
-/// A wait for an answer.
 struct Wait {
     began: Instant,
     say_at: Duration,
@@ -247,7 +262,6 @@ impl Wait {
     }
 }
 
-/// The rows of a statement.
 pub struct Rows(Vec<Vec<Option<String>>>);
 
 impl Rows {
@@ -267,22 +281,21 @@ impl Rows {
 pub struct Row<'a>(&'a [Option<String>]);
 
 impl Row<'_> {
-    /// The text in a column; none if it is null.
+    /// A column as text; none if it is null.
     pub fn text(&self, column: usize) -> Option<String> {
         self.0.get(column)?.clone()
     }
 
-    /// The text in a column; empty if it is null.
+    /// A column as text; empty if it is null.
     pub fn string(&self, column: usize) -> String {
         self.text(column).unwrap_or_default()
     }
 
-    /// Whether a column is true.
     pub fn is_true(&self, column: usize) -> bool {
         self.text(column).as_deref() == Some("t")
     }
 
-    /// The number in a column; none if it is null or not such a number.
+    /// A column as a number; none if it is null, or not such a number.
     pub fn number<T: std::str::FromStr>(&self, column: usize) -> Option<T> {
         self.text(column)?.parse().ok()
     }

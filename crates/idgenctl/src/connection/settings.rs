@@ -1,9 +1,8 @@
-//! The settings that every session needs, whatever a role, a database or a connection string has. They are in the startup
-//! packet, which counts more than those: otherwise they could end or blind a session before its first statement. PostgreSQL's
-//! own programs get the same.
+//! Settings of every session and of the PostgreSQL programs that are run. The startup packet contains them, because it
+//! overrides settings of the role and the database, which could end or blind a session before its first statement.
 
-/// With these, a session finds no object but PostgreSQL's and its own, runs nothing of others, waits for ever on no limit of
-/// somebody else, and writes and reads as this program expects it.
+/// With these, a session sees only its own objects and those of PostgreSQL, runs no code of others, obeys no timeout
+/// that others set, and uses the formats that this program expects.
 const EVERYWHERE: &str = "-c role=none -c search_path=pg_catalog,pg_temp -c local_preload_libraries=
     -c client_min_messages=error -c exit_on_error=off
     -c statement_timeout=0 -c lock_timeout=0 -c idle_session_timeout=0 -c idle_in_transaction_session_timeout=0
@@ -14,13 +13,12 @@ const EVERYWHERE: &str = "-c role=none -c search_path=pg_catalog,pg_temp -c loca
     -c timezone=UTC -c extra_float_digits=1 -c max_parallel_workers_per_gather=0 -c jit=off
     -c default_tablespace= -c temp_tablespaces= -c default_table_access_method=heap";
 
-/// Those that only superusers may set.
+/// Settings that only superusers may set.
 const OF_SUPERUSERS: &str =
     "-c lc_messages=C -c session_preload_libraries= -c session_replication_role=origin
     -c track_activities=on";
 
-/// The options of libpq with these settings, for a release of PostgreSQL such as 150020. Older ones refuse what they
-/// do not know.
+/// These settings as options of libpq, for a version such as 150020: PostgreSQL rejects settings it does not know.
 pub fn options(version: i32, is_superuser: bool) -> String {
     let is_new = version >= 170_000;
     let lists = [

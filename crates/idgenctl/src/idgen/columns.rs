@@ -1,5 +1,6 @@
-//! The columns whose defaults mint ids, and the ids in them. They are found in the catalog by the C functions of the library,
-//! which only superusers can create. Nothing of a database is called, and no expression is evaluated or deparsed.
+//! The columns whose defaults mint ids, and the ids in them. They are found by the C symbols of the library, because
+//! only superusers can create C functions. No function of the database is called, and no expression evaluated or
+//! deparsed.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -13,7 +14,7 @@ use crate::idgen::library;
 use crate::terminal::error::{Error, Result};
 use crate::terminal::output::note;
 
-/// The C functions that can be in a default, with what they mint.
+/// The C symbols of minting functions.
 const MINTING: [(&str, Mints); 3] = [
     ("snowflake_next_id_wrapper", Mints::Idgen),
     ("snowflake_next_id_js_wrapper", Mints::Js),
@@ -31,7 +32,7 @@ pub enum Mints {
     OfSession,
 }
 
-/// A column whose default mints, in a table, partition, foreign table or view that is not temporary.
+/// A column whose default mints, in a permanent table, partition, foreign table or view.
 #[derive(Debug, Clone)]
 pub struct Column {
     pub schema: String,
@@ -40,10 +41,9 @@ pub struct Column {
     /// The OID of the table.
     pub relation: u32,
     pub mints: Mints,
-    /// The shard, if the default has exactly one, as a constant.
+    /// The shard, if the default names exactly one, as a constant.
     pub shard: Option<i32>,
     pub type_name: String,
-    /// The role that owns the table.
     pub owner: String,
 }
 
@@ -53,11 +53,10 @@ impl fmt::Display for Column {
     }
 }
 
-/// The minting columns of a session's database.
+/// The minting columns in a session's database.
 pub fn minting(session: &Session) -> Result<Vec<Column>> {
     let symbols = MINTING.map(|(symbol, _)| Session::literal(symbol)).join(", ");
-    // A default that is larger than this was not made by hand, and is not read. Decompressed it could be a gigabyte. The
-    // OID of the language C is fixed.
+    // Larger defaults are not written by hand, and decompressed they could have a gigabyte. C always has the OID 13.
     let sql = format!(
         "WITH uses AS MATERIALIZED (
              SELECT classid, objid, concat(classid::oid, ' ', objid) AS object,
@@ -85,7 +84,7 @@ pub fn minting(session: &Session) -> Result<Vec<Column>> {
          ORDER BY nspname, relname, number"
     );
     let rows = match session.run(&sql) {
-        // Names that cannot be converted are shown as far as they can be.
+        // Names that cannot be converted to UTF-8 are shown as well as possible.
         Err(error) if error.code() == "22P05" => {
             session.run("SET client_encoding = SQL_ASCII")?;
             let rows = session.run(&sql);
@@ -123,7 +122,7 @@ pub fn minting(session: &Session) -> Result<Vec<Column>> {
         .collect())
 }
 
-/// The ordinary tables with the rows of a table: itself, its partitions and its children.
+/// The tables that hold the rows of a table: itself, its partitions and its children.
 const LEAVES: &str = "
     WITH RECURSIVE tree AS (
         SELECT $1::oid AS relation UNION SELECT inhrelid FROM tree JOIN pg_inherits ON inhparent = relation
@@ -132,13 +131,13 @@ const LEAVES: &str = "
     FROM tree JOIN pg_class AS c ON c.oid = relation JOIN pg_namespace AS n ON n.oid = relnamespace
     WHERE relkind IN ('r', 'f')";
 
-/// By how much the clock may be behind an id, in milliseconds, for it to be one that a server may still have to pass.
+/// Ids further ahead of the clock than this, in milliseconds, do not count.
 const FAR: i64 = 60_000;
 
-/// An id at least as great as each in these columns, of both layouts. What is no id, or is so far ahead of the clock of the
-/// server that no server would go past it, is named and does not count. Values are read by COPY of ordinary tables: it runs
-/// no view, and plans no query, which would evaluate constant expressions of indexes.
-pub fn greatest_id(session: &Session, columns: &[Column]) -> Result<Option<i64>> {
+/// An upper bound of the ids in these columns, of both layouts. Values that are not ids, or too far ahead of the
+/// server's clock, are reported and do not count. Values are read by COPY from ordinary tables, which runs no view, and
+/// plans no query: planning would evaluate constant expressions of indexes.
+pub fn greatest_id(session: &Session, columns: &[Column]) -> Result<i64> {
     let state = library::state(session)?;
     let epoch = state.as_ref().and_then(|state| state.epoch_ms).ok_or_else(|| {
         Error::refused(format!("{} does not show its epoch", session.server()), "Run idgenctl check.")
@@ -148,25 +147,25 @@ pub fn greatest_id(session: &Session, columns: &[Column]) -> Result<Option<i64>>
     let now: i64 = now.parse().unwrap_or(0);
     let tick = now.saturating_sub(epoch).saturating_add(ahead.max(0)).saturating_add(FAR);
     let far = id::max_id(u64::try_from(tick).unwrap_or(0).min(id::MAX_TICK));
-    let (mut greatest, mut seen) = (None, HashSet::new());
-    // Its owner may lock a table, and somebody waits for what this session holds.
+    let (mut greatest, mut seen) = (0, HashSet::new());
+    // The owner may have locked a table, and clients may be waiting for the end of a move.
     session.run("SET lock_timeout = '10s'")?;
     for column in columns {
         for table in session.query(LEAVES, &[&column.relation.to_string()])?.iter() {
             let name = table.string(0);
-            // Partitions are columns of their own too.
+            // Columns of partitions are also listed by themselves.
             if !seen.insert((name.clone(), &column.column)) {
                 continue;
             }
             if !table.is_true(1) {
-                note(format!("warning: ids in {name} are not looked at: it is a foreign table"));
+                note(format!("warning: ids in {name} are not read, because it is a foreign table"));
                 continue;
             }
             let (mut example, mut count) = (None, 0_u64);
             let copy = format!("COPY {name} ({}) TO STDOUT", Session::identifier(&column.column));
             session.copy_out(&copy, |line| match id_in(line, column.mints) {
                 _ if line == b"\\N" => {}
-                Some(id) if id <= far => greatest = greatest.max(Some(id)),
+                Some(id) if id <= far => greatest = greatest.max(id),
                 _ => {
                     example.get_or_insert_with(|| {
                         String::from_utf8_lossy(&line[..line.len().min(40)]).into_owned()
@@ -176,8 +175,8 @@ pub fn greatest_id(session: &Session, columns: &[Column]) -> Result<Option<i64>>
             })?;
             if let Some(example) = example {
                 note(format!(
-                    "warning: values in {name} do not count, as they are no ids or far ahead of the clock: {count}, such as \
-                     {example}"
+                    "warning: values in {name} do not count, because they are not ids, or far ahead of the clock: {count}, \
+                     such as {example}"
                 ));
             }
         }
@@ -185,7 +184,7 @@ pub fn greatest_id(session: &Session, columns: &[Column]) -> Result<Option<i64>>
     Ok(greatest)
 }
 
-/// The id in a value of any type, as text; of one of 53 bits, the greatest id of idgen's layout in its second.
+/// The id that a value of any type contains, as text; for one of 53 bits, the greatest 64-bit id of its second.
 fn id_in(text: &[u8], mints: Mints) -> Option<i64> {
     let text = str::from_utf8(text).ok()?;
     let id = text.parse().or_else(|_| text.parse().map(|id: f64| id as i64)).ok()?;
@@ -200,7 +199,7 @@ fn id_in(text: &[u8], mints: Mints) -> Option<i64> {
 mod tests {
     use super::{Mints, id_in};
 
-    /// Promise: the ids in a column of any type count, and nothing else stops the reading of the others.
+    /// Promise: ids in columns of any type count, and other values do not stop the reading.
     #[test]
     fn ids_of_any_type_are_read() {
         let ids = ["503559462699670554", "1.5e3", "-7", "9e99", "", "a", "\u{e9}"];

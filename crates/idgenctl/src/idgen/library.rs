@@ -1,44 +1,37 @@
-//! The library of idgen on a server. It is asked itself: what the objects of a database say, their owners may have written.
+//! The library of idgen on a server, which is asked directly: objects in databases may be altered by their owners.
 
 use idgen_ids::id::Shard;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use crate::connection::session::Session;
 use crate::terminal::error::{Error, Result};
 
-/// What the read-only setting `idgen.state` shows: on standbys too, and in databases without the extension. Times are in
-/// milliseconds since 1970. What cannot be told is none.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+/// The contents of the read-only setting `idgen.state`, which also standbys and databases without the extension have.
+/// Times are in milliseconds since 1970. What is not known is none.
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct State {
     pub version: String,
     pub preloaded: bool,
     pub epoch_ms: Option<i64>,
     pub mark_ms: Option<i64>,
-    /// Whether the mark counts from that epoch.
-    pub mark_of_epoch: Option<bool>,
-    /// As the configuration in effect has it; empty for all shards.
+    /// The setting in effect; empty for all shards.
     pub allowed_shards: Option<String>,
     pub closed_shards: Option<String>,
     pub max_ahead_ms: Option<i64>,
-    pub reserve_ahead_ms: Option<i64>,
-    /// -1 if jumps are not looked for.
-    pub max_clock_jump_ms: Option<i64>,
     /// Ids of both layouts since `since_ms`.
     pub ids: Option<i64>,
-    pub refused: Option<i64>,
     pub since_ms: Option<i64>,
-    /// Whether the server mints. A standby never does.
+    /// Always false on a standby.
     pub mints: bool,
     pub warning: Option<Warning>,
-    /// Why something cannot be told.
     pub error: Option<Failure>,
 }
 
-/// The worst problem of a server, as its view `idgen_status` has it.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// The worst problem of a server, as in its view `idgen_status`.
+#[derive(Debug, Clone, Deserialize)]
 pub struct Warning {
-    /// A word that never changes.
+    /// Stable across versions.
     pub code: String,
     /// `error` or `warning`.
     pub severity: String,
@@ -46,28 +39,28 @@ pub struct Warning {
     pub hint: Option<String>,
 }
 
-/// Why the library cannot tell its state.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// Why part of the state is not known.
+#[derive(Debug, Clone, Deserialize)]
 pub struct Failure {
     pub sqlstate: String,
     pub message: String,
 }
 
-/// The state of a server. None if its library is of an older version.
+/// The state of a server; none if its library is older than 0.2.
 pub fn state(session: &Session) -> Result<Option<State>> {
     session.run("LOAD 'idgen'")?;
-    // A library of any version reserves its prefix: nobody else has defined a setting of this name.
+    // Every version of the library reserves its prefix, so no one else has defined this setting.
     let rows = session.run("SELECT current_setting('idgen.state', true)")?;
     let Some(text) = rows.row(0).text(0) else { return Ok(None) };
     serde_json::from_str(&text).map(Some).map_err(|error| {
         Error::refused(
-            format!("{} shows no valid idgen.state: {error}", session.server()),
-            "Use an idgenctl of the version that the server has.",
+            format!("{} has an idgen.state that is not valid: {error}", session.server()),
+            "Use idgenctl of the version that the server has.",
         )
     })
 }
 
-/// The state of a server that must have a library of this version.
+/// Like [`state`], but an older library is an error.
 pub fn needed_state(session: &Session) -> Result<State> {
     state(session)?.ok_or_else(|| {
         Error::refused(
@@ -77,24 +70,23 @@ pub fn needed_state(session: &Session) -> Result<State> {
     })
 }
 
-/// Functions of the library, which the session defines for itself. Only primaries can do that.
+/// Functions of the library, which the session defines for itself. That takes a primary.
 pub struct Library<'a>(&'a Session);
 
 impl Library<'_> {
-    /// The library, by a session that is in no transaction.
+    /// The session must not be in a transaction.
     pub fn of(session: &Session) -> Result<Library<'_>> {
         needed_state(session).map(|_| Library(session))
     }
 
-    /// Closes a shard: no session mints for it any more. Gives the first id that this server will not mint for it.
+    /// Closes a shard, so that no session mints for it any more. Returns the first id that this server will not mint.
     pub fn close(&self, shard: Shard) -> Result<i64> {
         self.id("snowflake_close_shard", "integer", &number(shard))
     }
 
-    /// Opens a shard that was closed. Gives whether it was.
-    pub fn reopen(&self, shard: Shard) -> Result<bool> {
-        let answer = self.call("snowflake_reopen_shard", "integer", "boolean", &number(shard))?;
-        Ok(answer == "t")
+    /// Opens a shard, if it is closed.
+    pub fn reopen(&self, shard: Shard) -> Result {
+        self.call("snowflake_reopen_shard", "integer", "boolean", &number(shard)).map(drop)
     }
 
     /// Makes all later ids of a shard greater than one.
@@ -104,13 +96,12 @@ impl Library<'_> {
 
     fn id(&self, function: &str, types: &str, arguments: &str) -> Result<i64> {
         let answer = self.call(function, types, "bigint", arguments)?;
-        let what = format!("{} has given no id: \"{answer}\"", self.0.server());
+        let what = format!("{} returned \"{answer}\" instead of an id", self.0.server());
         answer.parse().map_err(|_| Error::refused(what, "Is that PostgreSQL?"))
     }
 
-    /// Calls a function. What it does to the library stays when the transaction is rolled back, as with a sequence, and
-    /// nothing is left of its definition. Others cannot create objects in this `pg_temp`. The setting of replicas keeps
-    /// event triggers from seeing the definition, and the owner of the database decides nothing about the wait.
+    /// Calls a function. Its effect on the library survives the rollback, as with a sequence, and its definition does
+    /// not. session_replication_role keeps event triggers from firing, and max_wait overrides that of the database.
     fn call(&self, function: &str, types: &str, returns: &str, arguments: &str) -> Result<String> {
         let result = self.0.run(&format!(
             "BEGIN; SET LOCAL session_replication_role = replica; SET LOCAL idgen.max_wait = 5000;

@@ -6,38 +6,36 @@ use crate::connection::session::Session;
 use crate::terminal::error::{Error, Result};
 use crate::topology::fleet::HAS_PATRONI;
 
-/// Which libraries a server preloads.
 pub struct Preload {
     /// Whether the running server has loaded idgen.
     pub has_idgen: bool,
-    /// Those that the next start loads.
+    /// What the next start loads.
     pub next: Vec<String>,
-    /// What sets the list.
     pub keeper: Keeper,
 }
 
-/// What sets the list of a server.
+/// What sets the configuration of a server.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub enum Keeper {
     /// The configuration files, and ALTER SYSTEM.
     #[default]
     Files,
-    /// The command line.
     CommandLine,
-    /// Patroni, which would undo what ALTER SYSTEM does.
+    /// Patroni would undo ALTER SYSTEM.
     Patroni,
-    /// Whatever has switched ALTER SYSTEM off, such as an operator of Kubernetes.
+    /// A Kubernetes operator, for example, which has disabled ALTER SYSTEM.
     Operator,
 }
 
-/// The name of a library without its path and end.
-pub fn name(library: &str) -> &str {
-    let file = library.rsplit('/').next().unwrap_or(library);
-    file.strip_suffix(".so").unwrap_or(file)
+/// Whether a list names idgen, with a path or without.
+fn has_idgen(libraries: &[String]) -> bool {
+    libraries.iter().any(|library| {
+        let path = library.strip_suffix(".so").unwrap_or(library);
+        path.rsplit('/').next() == Some("idgen")
+    })
 }
 
 impl Preload {
-    /// What a server preloads.
     pub fn of(session: &Session) -> Result<Preload> {
         let rows = session.run(&format!(
             "SELECT setting, source = 'command line',
@@ -57,17 +55,15 @@ impl Preload {
         let libraries = |list: &str| {
             lists::elements(list).ok_or_else(|| {
                 Error::refused(
-                    format!("{} has no valid \"shared_preload_libraries\": {list}", session.server()),
-                    "Correct it, or the server does not start again.",
+                    format!("\"shared_preload_libraries\" of {} is not valid: {list}", session.server()),
+                    "Correct it, or the server will not start again.",
                 )
             })
         };
-        let has_idgen = libraries(&row.string(0))?.iter().any(|library| name(library) == "idgen");
-        Ok(Preload { has_idgen, next: libraries(&next)?, keeper })
+        Ok(Preload { has_idgen: has_idgen(&libraries(&row.string(0))?), next: libraries(&next)?, keeper })
     }
 
-    /// Whether the next start loads idgen.
     pub fn will_have_idgen(&self) -> bool {
-        self.next.iter().any(|library| name(library) == "idgen")
+        has_idgen(&self.next)
     }
 }

@@ -1,43 +1,46 @@
-//! Why the program fails.
+//! Errors of the program.
 
-use std::fmt;
+use std::fmt::{self, Display};
 
 use crate::terminal::text::plain;
 
-/// A result of this program.
 pub type Result<T = ()> = std::result::Result<T, Error>;
 
-/// Why the program fails. Each variant is shown as one paragraph, with what to do.
+/// Shown as one paragraph, with a hint.
 #[derive(Debug)]
 pub enum Error {
-    /// The server cannot be reached, or the connection was lost.
-    Unreachable {
-        server: String,
-        /// The SQLSTATE with which the server has refused; otherwise an empty text.
-        code: String,
-        why: String,
-    },
-    /// The server did not answer in time, although it accepted the connection.
+    /// No connection could be made, or it was lost. The code is empty unless the server sent an SQLSTATE.
+    Unreachable { server: String, code: String, why: String },
+    /// The server accepted the connection, but did not answer in time.
     NoAnswer { server: String, seconds: u64 },
-    /// The server refused a statement.
+    /// A statement failed.
     Sql { server: String, code: String, message: String, detail: Option<String>, hint: Option<String> },
-    /// Something is not as it must be, and nothing was changed.
+    /// A precondition is not met, and nothing was changed.
     Refused { what: String, hint: String },
-    /// The command stopped in the middle.
+    /// The command stopped halfway.
     Broken { what: String, hint: String },
-    /// The person has pressed Ctrl-C, or the program was told to end.
+    /// Ctrl-C, or another signal to end.
     Interrupted,
-    /// The arguments or the file of servers make no sense.
+    /// Invalid arguments, or an invalid fleet file.
     Usage(String),
 }
 
+/// Fails with [`Error::Refused`].
+pub fn refused<T>(what: impl Into<String>, hint: impl Into<String>) -> Result<T> {
+    Err(Error::refused(what, hint))
+}
+
+/// Fails with [`Error::Refused`] if anything was found that is in the way.
+pub fn refuse_any(found: &str, what: impl Display, hint: impl Into<String>) -> Result {
+    if found.is_empty() { Ok(()) } else { refused(format!("{what}: {found}"), hint) }
+}
+
 impl Error {
-    /// Something is not as it must be, and nothing was changed.
     pub fn refused(what: impl Into<String>, hint: impl Into<String>) -> Error {
         Error::Refused { what: what.into(), hint: hint.into() }
     }
 
-    /// The SQLSTATE; an empty text if there is none.
+    /// The SQLSTATE; empty if there is none.
     pub fn code(&self) -> &str {
         match self {
             Error::Sql { code, .. } | Error::Unreachable { code, .. } => code,
@@ -45,7 +48,6 @@ impl Error {
         }
     }
 
-    /// The code that the program exits with.
     pub fn exit_code(&self) -> u8 {
         match self {
             Error::Usage(_) => 2,
@@ -55,7 +57,6 @@ impl Error {
         }
     }
 
-    /// What to do, if the error says it.
     pub fn hint(&self) -> Option<&str> {
         match self {
             Error::Refused { hint, .. } | Error::Broken { hint, .. } => Some(hint),

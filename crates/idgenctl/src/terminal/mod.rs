@@ -1,4 +1,4 @@
-//! What a person sees: texts, errors, questions and signals.
+//! The user's side: texts, errors, questions and signals.
 
 pub mod error;
 pub mod output;

@@ -1,24 +1,22 @@
-//! What the program shows: lines, tables and JSON; and the question before a change.
+//! Output of the program, and the question before a change.
 
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
 
-use comfy_table::{Table, presets};
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::termios::{FlushArg, tcflush};
 
 use crate::cli::{Cli, Command};
-use crate::terminal::error::{Error, Result};
+use crate::terminal::error::{Error, Result, refused};
 use crate::terminal::signals;
 pub use crate::terminal::text::{json, plain};
 
-/// Shows what the program does, on standard error: standard output is for results.
+/// Writes a line to standard error: standard output is for results.
 pub fn note(text: impl AsRef<str>) {
-    // Nobody may read it any more, and the program must go on all the same.
+    // The reader may be gone, and the program must go on all the same.
     let _ = writeln!(io::stderr(), "{}", plain(text.as_ref()));
 }
 
-/// Shows an error.
 pub fn error(cli: &Cli, error: &Error) {
     if matches!(&cli.command, Command::Check(check) if check.json) {
         let value = serde_json::json!({ "error": error.to_string(), "hint": error.hint() });
@@ -30,18 +28,15 @@ pub fn error(cli: &Cli, error: &Error) {
     }
 }
 
-/// Prints a result on standard output.
 pub fn print(text: impl AsRef<str>) -> Result {
     match writeln!(io::stdout(), "{}", text.as_ref()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Error::refused(
-            format!("the output cannot be written: {error}"),
-            "What was changed before stays as it is.",
-        )),
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            refused(format!("cannot write the output: {error}"), "What was changed before stays as it is.")
+        }
         _ => Ok(()),
     }
 }
 
-/// A span of time.
 pub fn span(seconds: f64) -> String {
     match seconds {
         s if s < 1.0 => format!("{:.0} ms", s * 1000.0),
@@ -52,38 +47,30 @@ pub fn span(seconds: f64) -> String {
     }
 }
 
-/// A table with these columns.
-pub fn table(header: &[&str]) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(header.iter().copied());
-    table
-}
-
-/// Whether the person consents to a change, by `--yes` or on a terminal.
+/// Asks for consent to a change, unless `--yes` gives it.
 pub fn consent(cli: &Cli, question: &str) -> Result {
     if cli.yes {
         return Ok(());
     }
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
-        return Err(Error::refused(
+        return refused(
             "nothing is changed without consent, and there is no terminal to ask on",
             "Look at what would be done, and run the same command with --yes.",
-        ));
+        );
     }
-    // What was typed before the question is no answer to it.
+    // What was typed before the question does not answer it.
     let _ = tcflush(io::stdin(), FlushArg::TCIFLUSH);
     let _ = write!(io::stderr(), "{} [y/N] ", plain(question));
     let _ = io::stderr().flush();
-    // Reading would go on after a signal, so that Ctrl-C would not end it.
+    // A read would go on after a signal, so Ctrl-C would not end it.
     let input = io::stdin();
     while !poll(&mut [PollFd::new(input.as_fd(), PollFlags::POLLIN)], 50_u8).is_ok_and(|ready| ready > 0) {
         signals::go_on()?;
     }
     let mut answer = String::new();
     let _ = input.read_line(&mut answer);
-    if matches!(answer.trim(), "y" | "Y" | "yes") {
-        Ok(())
-    } else {
-        Err(Error::refused("the answer was not y", "Nothing was changed."))
+    match answer.trim() {
+        "y" | "Y" | "yes" => Ok(()),
+        _ => refused("the answer was not y", "Nothing was changed."),
     }
 }

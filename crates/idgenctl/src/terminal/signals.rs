@@ -7,23 +7,21 @@ use std::time::Duration;
 
 use crate::terminal::error::{Error, Result};
 
-/// Set by signals, once they are noticed.
 static INTERRUPTED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
-
 static IGNORE: AtomicBool = AtomicBool::new(false);
 
-/// From now on, signals no longer end the program: what it does must be done to the end.
+/// From now on, signals do not end the program: its work must be completed.
 pub fn ignore_signals() {
     IGNORE.store(true, Ordering::Relaxed);
 }
 
-/// Fails once the program was told to end, unless signals are ignored.
+/// Fails after a signal, unless signals are ignored.
 pub fn go_on() -> Result {
     let ends = INTERRUPTED.load(Ordering::Relaxed) && !IGNORE.load(Ordering::Relaxed);
     if ends { Err(Error::Interrupted) } else { Ok(()) }
 }
 
-/// Sleeps for so long.
+/// Sleeps, until a signal at most.
 pub fn pause(time: Duration) -> Result {
     let mut left = time;
     while !left.is_zero() {
@@ -35,11 +33,11 @@ pub fn pause(time: Duration) -> Result {
     go_on()
 }
 
-/// Begins to notice signals instead of ending by them, as is usual.
+/// Lets signals be noticed by [`go_on`]. Until then, they end the program at once.
 pub fn notice_signals() {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGPIPE, SIGTERM};
     for signal in [SIGINT, SIGTERM, SIGHUP, SIGPIPE] {
-        // Without it, the signal would end the program.
+        // If this fails, the signal ends the program at once.
         let _ = signal_hook::flag::register(signal, Arc::clone(&INTERRUPTED));
     }
 }

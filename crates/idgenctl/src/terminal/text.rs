@@ -1,18 +1,18 @@
-//! Texts that others chose, for a terminal, a log or a program.
+//! Makes texts that others chose safe for a terminal, a log or a program.
 
-/// Whether a character could control a terminal, forge a line, or turn the order of the text around it.
+/// Whether a character could control a terminal, forge a line, or reorder the text around it.
 fn is_dangerous(c: char) -> bool {
     let is_format = matches!(c, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
         | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}');
     c.is_control() || is_format
 }
 
-/// A text without such characters.
+/// Replaces dangerous characters with spaces.
 pub fn plain(text: &str) -> String {
     text.chars().map(|c| if is_dangerous(c) { ' ' } else { c }).collect()
 }
 
-/// A document of JSON on one line, in which such characters are escaped.
+/// JSON on one line, with dangerous characters escaped.
 pub fn json(value: &serde_json::Value) -> String {
     let mut text = String::new();
     for c in value.to_string().chars() {
@@ -29,8 +29,7 @@ pub fn json(value: &serde_json::Value) -> String {
 mod tests {
     use super::{json, plain};
 
-    /// Promise: no name controls a terminal or forges what a person reads, by way of JSON neither, and programs read it
-    /// as it is.
+    /// Promise: no name controls a terminal or forges output, not even in JSON, where programs still read it unchanged.
     #[test]
     fn no_name_controls_a_terminal() {
         let name = "a\u{1b}[2J\u{9b}31m\n\u{7f}é\u{202e}b\u{2066}\u{2028}\u{2029}\u{2069}\u{202a}\u{ad}\u{206a}\u{feff}\u{fffb}\u{e0041}";

@@ -1,14 +1,14 @@
-//! The clocks of servers, compared with that of this machine, with the error that the way to them brings.
+//! Compares the clocks of servers with this machine's, allowing for the round trip.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crate::connection::session::Session;
 use crate::terminal::error::{Error, Result};
 
-/// How often each clock is asked. The answer that took least time counts.
+/// How often each clock is read. The fastest answer counts.
 const TRIES: usize = 5;
 
-/// A moment by the clock of this machine, from which its time is counted without its steps.
+/// A reading of this machine's clock from which time is measured, so that steps of the clock do not matter.
 #[derive(Debug, Clone, Copy)]
 pub struct Base {
     instant: Instant,
@@ -16,7 +16,6 @@ pub struct Base {
 }
 
 impl Base {
-    /// This moment.
     pub fn now() -> Base {
         let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Base { instant: Instant::now(), clock_s: clock.as_secs_f64() }
@@ -27,7 +26,7 @@ impl Base {
     }
 }
 
-/// By how many seconds a clock is ahead of this machine's: no less, and no more.
+/// Bounds on how far a clock is ahead of this machine's, in seconds.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Ahead {
     pub least: f64,
@@ -35,13 +34,11 @@ pub struct Ahead {
 }
 
 impl Ahead {
-    /// The most likely value.
     pub fn middle(self) -> f64 {
         self.least.midpoint(self.most)
     }
 }
 
-/// Asks a server for its clock.
 pub fn measure(session: &Session, base: Base) -> Result<Ahead> {
     let mut best = Ahead { least: f64::NEG_INFINITY, most: f64::INFINITY };
     for _ in 0..TRIES {

@@ -1,46 +1,36 @@
-//! Which servers are a cluster.
+//! Which servers form a cluster.
 
-use crate::terminal::error::Error;
-
-/// WAL senders to standbys, in SQL. Subscriptions receive no marks, and pg_receivewal replays nothing, whatever its
-/// application_name.
+/// WAL senders of standbys, in SQL. Subscriptions get no marks, and pg_receivewal replays nothing, whatever its name.
 pub const STANDBYS: &str = "FROM pg_stat_replication
     WHERE state <> 'backup' AND NOT (state = 'streaming' AND replay_lsn IS NULL)
       AND pid NOT IN (SELECT active_pid FROM pg_replication_slots WHERE slot_type = 'logical' AND active)";
 
-/// The name under which a standby receives WAL, in SQL about a row of pg_stat_wal_receiver. The libpq of that server has
-/// written conninfo: without quotes, and with options that the libpq of this program rejects if it is older.
+/// The name under which a standby receives WAL, in SQL about a row of pg_stat_wal_receiver. This program's libpq could
+/// not parse conninfo: the server's libpq writes it without quotes, and with options that an older libpq rejects.
 pub const RECEIVES_AS: &str =
     "coalesce(substring(conninfo FROM '(?: |^)application_name=((?:(?! [a-z_]+=).)*)'),
               substring(conninfo FROM '(?: |^)fallback_application_name=((?:(?! [a-z_]+=).)*)'))";
 
-/// What shows to which cluster a server belongs.
+/// What tells which cluster a server belongs to.
 #[derive(Debug, Clone, Copy)]
 pub struct Lineage<'a> {
-    /// What initdb gave it. Every copy of a server has it too, promoted or not.
+    /// The system identifier, which initdb assigns. Every copy of a server shares it, promoted or not.
     pub system: &'a str,
-    /// It only grows. A standby that has caught up has that of its primary, and none has a later one.
+    /// Never decreases. A standby is on its primary's timeline once it has caught up, and never on a later one.
     pub timeline: u32,
     pub is_standby: bool,
 }
 
-/// A primary and its standbys, or standbys whose primary is not given: the numbers of the servers.
+/// A primary and its standbys, or standbys whose primary is not given, as indexes of servers.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Group {
     pub primary: Option<usize>,
     pub standbys: Vec<usize>,
 }
 
-/// A standby that may be one of each of these primaries.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Unclear {
-    pub standby: usize,
-    pub primaries: Vec<usize>,
-}
-
-/// Which servers belong together. Each primary is a cluster of its own, even if it was a standby of another one once. A
-/// standby belongs to the primary with its system identifier and, of several, to that on its timeline.
-pub fn groups<'a>(servers: impl IntoIterator<Item = Lineage<'a>>) -> (Vec<Group>, Vec<Unclear>) {
+/// Groups servers into clusters. Each primary has a cluster of its own, even if it was once a standby of another. A
+/// standby belongs to the primary with its system identifier; of several, to the one on its timeline.
+pub fn groups<'a>(servers: impl IntoIterator<Item = Lineage<'a>>) -> (Vec<Group>, Vec<(usize, Vec<usize>)>) {
     let servers: Vec<_> = servers.into_iter().collect();
     let group = |primary| Group { primary, standbys: Vec::new() };
     let mut groups: Vec<Group> =
@@ -59,7 +49,7 @@ pub fn groups<'a>(servers: impl IntoIterator<Item = Lineage<'a>>) -> (Vec<Group>
             _ => group.primary.is_none() && servers[group.standbys[0]].system == standby.system,
         };
         if primaries.len() > 1 {
-            unclear.push(Unclear { standby: number, primaries });
+            unclear.push((number, primaries));
         } else if let Some(group) = groups.iter_mut().find(|group| is_own(group)) {
             group.standbys.push(number);
         } else {
@@ -69,12 +59,11 @@ pub fn groups<'a>(servers: impl IntoIterator<Item = Lineage<'a>>) -> (Vec<Group>
     (groups, unclear)
 }
 
-/// An end of a stream of WAL: the system identifier, the name of the standby, and the port of the server that sends; of a
-/// primary, which has none, only the name counts.
+/// One end of a WAL stream: the system identifier, the standby's name, and the sender's port, or none of a primary.
 pub type End<'a> = (&'a str, &'a str, Option<u32>);
 
-/// Which of these standbys gets what each WAL sender sends. Standbys may know a server by another port than its own, as with
-/// Docker, so ports only count where several may have the name.
+/// Finds the standby of each WAL sender. With Docker, its sender_port may be mapped, so ports only count for shared
+/// names.
 pub fn receivers(senders: &[End<'_>], standbys: &[End<'_>]) -> Vec<Option<usize>> {
     let mut found = Vec::new();
     for sender in senders {
@@ -87,34 +76,21 @@ pub fn receivers(senders: &[End<'_>], standbys: &[End<'_>]) -> Vec<Option<usize>
     found
 }
 
-/// The error of a command that changes something, and would have to guess of which primary a server is a standby.
-pub fn unclear(standby: &str, primaries: &str) -> Error {
-    Error::refused(
-        format!("{standby} may be a standby of each of these, which have its system identifier: {primaries}"),
-        "Nothing was changed. Give only the servers of one cluster with --server. To tell the standbys of both apart, the \
-         primaries need different timelines, as a promotion gives them.",
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Promise: a standby is treated as one of its own primary or, if that does not show, of none.
+    /// Promise: a standby is assigned to its own primary or, if that is not certain, to none.
     #[test]
     fn a_standby_belongs_to_the_primary_on_its_timeline() {
         let shown = |servers: &[(&'static str, u32, bool)]| {
-            let lineage = |(system, timeline, is_standby): &(&'static str, u32, bool)| Lineage {
-                system,
-                timeline: *timeline,
-                is_standby: *is_standby,
-            };
+            let lineage = |&(system, timeline, is_standby): &_| Lineage { system, timeline, is_standby };
             let (groups, unclear) = groups(servers.iter().map(lineage));
             let groups: Vec<_> = groups.into_iter().map(|group| (group.primary, group.standbys)).collect();
-            (groups, unclear.into_iter().map(|other| (other.standby, other.primaries)).collect::<Vec<_>>())
+            (groups, unclear)
         };
         let (primary, standby) = (false, true);
-        // An original, a standby of it that was promoted, and a standby of each; and another cluster.
+        // An original, its promoted standby, and a standby of each; and another cluster.
         assert_eq!(
             shown(&[
                 ("a", 1, standby),
@@ -125,28 +101,29 @@ mod tests {
             ]),
             (vec![(Some(2), vec![0]), (Some(3), vec![1]), (None, vec![4])], vec![])
         );
-        // A standby may be late, but is never ahead of its primary.
+        // A standby may lag behind its primary, but is never ahead of it.
         assert_eq!(shown(&[("a", 3, primary), ("a", 2, standby)]), (vec![(Some(0), vec![1])], vec![]));
         assert_eq!(
             shown(&[("a", 1, primary), ("a", 2, standby), ("a", 2, standby)]),
             (vec![(Some(0), vec![]), (None, vec![1, 2])], vec![])
         );
-        // Nothing tells.
+        // It could be either.
         assert_eq!(
             shown(&[("a", 2, primary), ("a", 2, primary), ("a", 2, standby), ("a", 3, primary)]).1,
             [(2, vec![0, 1])]
         );
         assert_eq!(shown(&[("a", 2, primary), ("a", 3, primary), ("a", 1, standby)]).1, [(2, vec![0, 1])]);
     }
-    /// Promise: no server is taken for the standby of another because both have the same name.
+
+    /// Promise: no server is taken for a standby of another because of a shared name.
     #[test]
     fn a_name_that_several_may_have_is_known_by_the_port() {
         let end = |name: &'static str, port| ("a", name, Some(port));
-        // In between is a standby that is not given.
+        // It follows a standby that is not given.
         assert_eq!(receivers(&[end("walreceiver", 1)], &[end("walreceiver", 2)]), [None]);
         assert_eq!(receivers(&[end("all", 1)], &[("a", "all", None), end("all", 2)]), [None]);
         assert_eq!(receivers(&[end("two", 1); 2], &[end("two", 1)]), [Some(0), None]);
-        // A port that is mapped, another cluster, and a server that is no standby.
+        // A mapped port, another cluster, and a primary.
         let standbys = [("b", "s", Some(1)), end("s", 2), ("a", "t", None)];
         assert_eq!(receivers(&[end("s", 1), end("t", 1)], &standbys), [Some(1), None]);
     }

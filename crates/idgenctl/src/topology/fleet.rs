@@ -1,4 +1,4 @@
-//! The servers that the command line names.
+//! The servers that the command line or the fleet file names.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -8,17 +8,15 @@ use std::thread;
 use libpq::connection::Info;
 use serde::Deserialize;
 
-use crate::cli::Given;
+use crate::cli::Cli;
 use crate::connection::server::Server;
 use crate::connection::session::Session;
-use crate::terminal::error::{Error, Result};
+use crate::terminal::error::{Error, Result, refused};
 use crate::topology::cluster::Lineage;
 
-/// The file of servers.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
-    /// Kinds of findings that the check passes over.
     #[serde(default)]
     ignore: Vec<String>,
     servers: BTreeMap<String, String>,
@@ -26,37 +24,37 @@ struct File {
 
 #[derive(Default)]
 pub struct Fleet {
-    /// In the order of their names or of the command line.
+    /// In file order, or command-line order.
     pub servers: Vec<Server>,
-    /// Kinds of findings that the check passes over, as the file has them.
+    /// Findings that the check leaves out, as the file spells them.
     pub ignore: Vec<String>,
 }
 
 impl Fleet {
-    /// The servers of the command line, of the file, or of the environment.
-    pub fn load(given: &Given) -> Result<Fleet> {
+    /// The servers of the command line, the fleet file or, without either, the environment.
+    pub fn load(cli: &Cli) -> Result<Fleet> {
         let (mut servers, mut ignore) = (Vec::new(), Vec::new());
-        if let Some(path) = &given.fleet {
+        if let Some(path) = &cli.fleet {
             let fail = |why: String| Error::Usage(format!("{}: {why}", path.display()));
             let text = fs::read_to_string(path).map_err(|error| fail(error.to_string()))?;
-            // What the reader says may have a part of a password.
+            // The parser's message may quote part of a password.
             let file: File = toml::from_str(&text).map_err(|error| {
                 let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
                 fail(format!(
-                    "line {} makes no sense: a file has a line [servers] and lines NAME = \"CONNECTION\" after it; before it, \
-                     it may have ignore = [\"ID\", \"ID:SERVER\"]",
+                    "line {} is invalid (not shown: it may contain a password). A file has a line [servers], followed by \
+                     lines NAME = \"CONNECTION\"; before that, it may have ignore = [\"ID\", \"ID:SERVER\"]",
                     before.matches('\n').count() + 1
                 ))
             })?;
             if file.servers.is_empty() {
-                return Err(fail("there is no server in it".into()));
+                return Err(fail("it names no server".into()));
             }
             ignore = file.ignore;
             for (name, connection) in &file.servers {
                 servers.push(of_connection(Some(name), connection)?);
             }
         }
-        for connection in &given.connections {
+        for connection in &cli.connections {
             servers.push(of_connection(None, connection)?);
         }
         if servers.is_empty() {
@@ -70,19 +68,18 @@ impl Fleet {
         Ok(Fleet { servers, ignore })
     }
 
-    /// The number of the server of this name or connection string, which is added if it is not there.
+    /// The index of the server with this name or connection string, which is added if it is missing.
     pub fn add(&mut self, text: &str) -> Result<usize> {
         let place = |fleet: &Fleet, name: &str| fleet.servers.iter().position(|server| server.name == name);
         if let Some(number) = place(self, text) {
             return Ok(number);
         }
         if !text.contains('=') && !text.contains("://") {
-            let what = format!("no server is called \"{text}\", and it is no connection string");
-            return Err(Error::Usage(what));
+            return Err(Error::Usage(format!("\"{text}\" is neither a server nor a connection string")));
         }
         let server = of_connection(None, text)?;
         if let Some(number) = place(self, &server.name) {
-            // It says the database.
+            // This one names the database.
             self.servers[number] = server;
             return Ok(number);
         }
@@ -90,7 +87,7 @@ impl Fleet {
         Ok(self.servers.len() - 1)
     }
 
-    /// What a function gives for each server, all at once.
+    /// Calls a function for all servers at the same time.
     pub fn each<'a, T: Send>(&'a self, work: impl Fn(&'a Server) -> T + Sync) -> Vec<T> {
         thread::scope(|scope| {
             let work = &work;
@@ -101,17 +98,16 @@ impl Fleet {
     }
 }
 
-/// The server of a connection string.
 pub fn of_connection(name: Option<&str>, connection: &str) -> Result<Server> {
-    // What libpq says may have a part of a password.
+    // libpq's message may quote part of a password.
     let what = match name {
-        Some(name) => format!("what the file has for {name}"),
-        None if connection.contains(['=', ':']) => "what is given".into(),
+        Some(name) => format!("the connection string of {name}"),
+        None if connection.contains(['=', ':']) => "the connection string".into(),
         None => format!("\"{connection}\""),
     };
     let options = Info::from(connection).map_err(|_| {
         Error::Usage(format!(
-            "{what} is no connection string of libpq: host=10.0.0.1 user=postgres, with a value that has spaces in \
+            "{what} is not valid for libpq. Write host=10.0.0.1 user=postgres, with a value that contains spaces in \
              single quotes; or a URI"
         ))
     })?;
@@ -122,9 +118,7 @@ pub fn of_connection(name: Option<&str>, connection: &str) -> Result<Server> {
     };
     let (host, address, port) = (of("host", "PGHOST"), of("hostaddr", "PGHOSTADDR"), of("port", "PGPORT"));
     if host.contains(',') || address.contains(',') {
-        return Err(Error::Usage(format!(
-            "{what} names several hosts; each server needs a connection string of its own"
-        )));
+        return Err(Error::Usage(format!("{what} names several hosts: write one for each")));
     }
     let place = if host.is_empty() { address } else { host };
     let place = match (place.is_empty(), port.is_empty()) {
@@ -136,23 +130,20 @@ pub fn of_connection(name: Option<&str>, connection: &str) -> Result<Server> {
     Ok(Server::new(name.map_or(place, str::to_owned), parameters))
 }
 
-/// SQL that is true if Patroni is connected as a superuser: everybody may give a session that name.
+/// SQL that is true if Patroni is connected as a superuser. Any role may give its sessions that name.
 pub const HAS_PATRONI: &str = "EXISTS (SELECT FROM pg_stat_activity JOIN pg_roles AS r ON r.oid = usesysid
                                        WHERE rolsuper AND starts_with(application_name, 'Patroni'))";
 
-/// A server to which there is a session.
+/// A server with a session, and its identity.
 pub struct Member<'a> {
     pub server: &'a Server,
-    /// A session in the database of its connection string.
     pub session: Session,
-    /// What initdb gave the cluster. A standby has that of its primary.
+    /// The system identifier, as in [`Lineage`].
     pub system: String,
-    /// The timeline, which a promotion changes.
     pub timeline: u32,
     pub is_standby: bool,
-    /// Whether Patroni is connected to it as a superuser.
     pub has_patroni: bool,
-    /// What no two servers have in common: one may be reached by two names.
+    /// Unique to a running server, which may be listed under two names.
     pub identity: String,
 }
 
@@ -161,7 +152,6 @@ impl Member<'_> {
         Member::with(server, server.connect()?)
     }
 
-    /// The server of a session.
     pub fn with(server: &Server, session: Session) -> Result<Member<'_>> {
         let rows = session.run(&format!(
             "SELECT system_identifier, pg_is_in_recovery(), current_setting('is_superuser'), {HAS_PATRONI},
@@ -177,10 +167,10 @@ impl Member<'_> {
         ))?;
         let row = rows.row(0);
         if row.string(2) != "on" {
-            return Err(Error::refused(
-                format!("the role of the connection to {} is no superuser", server.name),
+            return refused(
+                format!("the role used for {} is not a superuser", server.name),
                 "Connect as a superuser, such as postgres.",
-            ));
+            );
         }
         let (system, is_standby) = (row.string(0), row.is_true(1));
         let (has_patroni, identity) = (row.is_true(3), row.string(4));
@@ -188,7 +178,6 @@ impl Member<'_> {
         Ok(Member { server, session, system, timeline, is_standby, has_patroni, identity })
     }
 
-    /// What shows to which cluster it belongs.
     pub fn lineage(&self) -> Lineage<'_> {
         Lineage { system: &self.system, timeline: self.timeline, is_standby: self.is_standby }
     }

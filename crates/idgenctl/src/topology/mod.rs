@@ -1,4 +1,4 @@
-//! Which servers there are, and which of them are a cluster.
+//! The servers given, and which of them form clusters.
 
 pub mod clock;
 pub mod cluster;

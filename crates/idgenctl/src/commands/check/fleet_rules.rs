@@ -1,22 +1,22 @@
-//! What is wrong with servers together: with a primary and its standbys, and with clusters.
+//! Rules for servers in comparison: a primary with its standbys, and clusters with each other.
 
 use std::ptr;
 
 use pg_formats::lists::Names;
 
 use super::facts::{Facts, Receiver};
-use super::server_rules::common;
+use super::finding::{Finding, some};
+use super::server_rules::{self, common};
 use super::table::*;
-use super::{Finding, server_rules, some};
 use crate::terminal::output::span;
 use crate::topology::clock::Ahead;
 use crate::topology::cluster;
 
-/// Clocks may differ by as much: an ordinary time daemon may be at work, and ids may run ahead by as much.
+/// How far clocks may differ: time daemons correct less than this, and ids may run ahead as far.
 const LIMIT_S: f64 = 1.0;
 
-/// What is wrong with the servers that answer, alone and together. `names` are those of the fleet. If a server does not
-/// answer, nothing is concluded from what is missing. One that says that it is another may lie: it hides nothing of that.
+/// Findings about the servers that answer, alone and in comparison. `names` are those of the fleet. Unless all answer,
+/// a missing server proves nothing. A server may falsely claim to be another, but does not hide its findings.
 pub fn judge(all: &[Facts], names: &[&str], all_answer: bool) -> Vec<Finding> {
     let mut found = two_primaries(all);
     let (again, distinct): (Vec<&Facts>, Vec<&Facts>) =
@@ -30,7 +30,7 @@ pub fn judge(all: &[Facts], names: &[&str], all_answer: bool) -> Vec<Finding> {
         let needs = members.iter().any(|facts| facts.has_idgen() || facts.preloads[0]);
         found.extend(members.iter().flat_map(|facts| server_rules::judge(facts, needs)));
         let first = members[0];
-        // A standby has the databases of its primary, and nothing new to say of them.
+        // A standby has the same databases as its primary.
         let looked_into = if first.is_standby { members } else { &members[..1] };
         found.extend(looked_into.iter().flat_map(|facts| server_rules::inside(facts, all)));
         if !first.is_standby {
@@ -51,13 +51,12 @@ pub fn judge(all: &[Facts], names: &[&str], all_answer: bool) -> Vec<Finding> {
     found
 }
 
-/// The clusters, each with its primary first. A copy of a server has the same system identifier, so a standby that may
-/// follow another primary is a cluster by itself.
+/// The clusters, each with its primary first. A standby that may belong to the copy of a primary is one by itself.
 fn clusters<'a>(all: &[&'a Facts], receivers: &[Option<usize>]) -> Vec<Vec<&'a Facts>> {
     let is_elsewhere =
         |number: usize| all[number].sender_port.is_some() && !receivers.contains(&Some(number));
     let (groups, unclear) = cluster::groups(all.iter().map(|facts| facts.lineage()));
-    let mut clusters: Vec<_> = unclear.iter().map(|other| vec![all[other.standby]]).collect();
+    let mut clusters: Vec<_> = unclear.iter().map(|(standby, _)| vec![all[*standby]]).collect();
     for group in groups {
         let (others, standbys): (Vec<_>, Vec<_>) =
             group.standbys.iter().partition(|number| group.primary.is_some() && is_elsewhere(**number));
@@ -68,12 +67,12 @@ fn clusters<'a>(all: &[&'a Facts], receivers: &[Option<usize>]) -> Vec<Vec<&'a F
     clusters
 }
 
-/// A copy with shards of its own may run beside its original.
+/// Primaries of one cluster. A copy may run beside its original if it has shards of its own.
 fn two_primaries(all: &[Facts]) -> Vec<Finding> {
     let mut found = Vec::new();
     let primaries: Vec<&Facts> = all.iter().filter(|facts| !facts.is_standby).collect();
     for (place, second) in primaries.iter().enumerate() {
-        // One that is there by two names is not two.
+        // One server may be listed under two names.
         let others = primaries[..place].iter().filter(|first| first.identity != second.identity);
         for first in others.filter(|first| first.system == second.system) {
             let shards = first.shards().zip(second.shards());
@@ -85,12 +84,12 @@ fn two_primaries(all: &[Facts]) -> Vec<Finding> {
     found
 }
 
-/// The first server of which one says that it is the same, truly or not.
+/// The first server with the identity that this one claims, truly or not.
 fn first_of<'a>(all: &'a [Facts], facts: &Facts) -> Option<&'a Facts> {
     all.iter().find(|other| other.identity == facts.identity).filter(|other| !ptr::eq(*other, facts))
 }
 
-/// The standbys that get WAL from each server, and which server of the fleet each is.
+/// The standbys to which each server sends WAL, and the server of the fleet that each of them is.
 fn streams<'a>(all: &[&'a Facts]) -> (Vec<(&'a Facts, &'a Receiver)>, Vec<Option<usize>>) {
     let (mut senders, mut ends) = (Vec::new(), [Vec::new(), Vec::new()]);
     for &facts in all {
@@ -104,7 +103,7 @@ fn streams<'a>(all: &[&'a Facts]) -> (Vec<(&'a Facts, &'a Receiver)>, Vec<Option
     (senders, cluster::receivers(&ends[0], &ends[1]))
 }
 
-/// Whom the primary waits for, against who is there.
+/// Compares synchronous_standby_names with the standbys that there are.
 fn synchronous(members: &[&Facts], all: &[Facts], fleet: &[&str], all_answer: bool) -> Vec<Finding> {
     let primary = members[0];
     let Some(names) = Names::parse(&primary.synchronous) else {
@@ -113,7 +112,7 @@ fn synchronous(members: &[&Facts], all: &[Facts], fleet: &[&str], all_answer: bo
     };
     let mut found = Vec::new();
     let candidates: Vec<_> = primary.receivers.iter().filter(|other| names.has(&other.name)).collect();
-    // A name may be that of a server that is down or a primary now, as all servers of a cluster have the same value.
+    // All servers of a cluster have the same value, so it may name a server that is down, or a primary now.
     let of_cluster = all.iter().filter(|facts| facts.system == primary.system);
     let known: Vec<&str> = (candidates.iter().map(|other| other.name.as_str()))
         .chain(of_cluster.map(|facts| facts.known_as.as_str()))
@@ -133,7 +132,7 @@ fn synchronous(members: &[&Facts], all: &[Facts], fleet: &[&str], all_answer: bo
     found
 }
 
-/// What a standby would do otherwise than its primary.
+/// Where a standby would act differently from its primary.
 fn differences(primary: &Facts, standby: &Facts) -> Vec<Finding> {
     let (Some(of_primary), Some(own)) = (&primary.state, &standby.state) else { return Vec::new() };
     let mut found = Vec::new();
@@ -147,14 +146,14 @@ fn differences(primary: &Facts, standby: &Facts) -> Vec<Finding> {
     found
 }
 
-/// Lists of shards that two clusters share. The list of a primary counts for its cluster.
+/// Shards that two clusters have in common. The list of a cluster is that of its primary.
 fn overlaps(clusters: &[Vec<&Facts>]) -> Vec<Finding> {
     let have_idgen = clusters.iter().filter(|members| members.iter().any(|facts| facts.has_idgen()));
     let lists = have_idgen.filter_map(|members| members.iter().find(|facts| facts.shards().is_some()));
     let all: Vec<&Facts> = lists.copied().collect();
     let mut found = Vec::new();
     for (place, facts) in all.iter().enumerate() {
-        // Two primaries with the same system identifier are another finding.
+        // Two primaries with the same system identifier are a finding of their own.
         let others = all[..place].iter().filter(|other| other.system != facts.system);
         let with = others.filter_map(|other| {
             Some(format!("{} ({})", other.name, common(&facts.shards()?, &other.shards()?)?))
@@ -167,7 +166,7 @@ fn overlaps(clusters: &[Vec<&Facts>]) -> Vec<Finding> {
     found
 }
 
-/// Epochs that differ from that of the first primary, within clusters and between them.
+/// Epochs that differ from that of the first primary, in its cluster or in another.
 fn epochs(all: &[Facts]) -> Vec<Finding> {
     let mut known: Vec<(&Facts, i64)> =
         all.iter().filter_map(|facts| Some((facts, facts.state.as_ref()?.epoch_ms?))).collect();
@@ -183,7 +182,7 @@ fn epochs(all: &[Facts]) -> Vec<Finding> {
         .collect()
 }
 
-/// The clocks that certainly differ from that in the middle. This machine's counts too, and decides if there are two.
+/// Clocks that certainly differ from the median. This machine's clock counts too, and decides between two.
 fn clocks(all: &[Facts]) -> Vec<Finding> {
     let mut clocks: Vec<Ahead> = all.iter().map(|facts| facts.clock).chain([Ahead::default()]).collect();
     clocks.sort_by(|one, other| one.middle().total_cmp(&other.middle()));
@@ -212,7 +211,7 @@ mod tests {
         found.iter().map(|finding| format!("{} {}", finding.id, finding.server)).collect()
     }
 
-    /// Promise: a difference that a slow round trip may have made is no finding, and most clocks are right.
+    /// Promise: a difference that a slow round trip can explain is not a finding, and the majority of clocks is right.
     #[test]
     fn clocks_differ_only_if_it_is_certain() {
         let clocks = |clocks: &[f64]| {
@@ -231,8 +230,7 @@ mod tests {
         assert_eq!(clocks(&[0.0, 90.0, 90.0]).len(), 2, "a draw");
     }
 
-    /// Promise: a standby is compared with the server that sends it WAL, and not with another one that has its system
-    /// identifier because one is a copy of the other.
+    /// Promise: a standby is compared with the server that sends it WAL, and not with a copy of that server.
     #[test]
     fn a_standby_is_not_compared_with_the_primary_of_another_cluster() {
         let state = |version: &str| Some(State { version: version.into(), ..State::default() });
@@ -248,13 +246,13 @@ mod tests {
         assert_eq!(found(&all), ["no-primary s"]);
         all[0].receivers.push(Receiver { name: "s".into(), address: String::new(), is_standby: true });
         assert_eq!(found(&all), ["asynchronous a", "versions-differ s"]);
-        // One that receives nothing may be its own.
+        // A standby that receives nothing may be its own.
         all[1].sender_port = None;
         all[0].receivers.clear();
         assert_eq!(found(&all), ["asynchronous a", "versions-differ s"]);
     }
 
-    /// Promise: a server that says that it is another one, truly or not, does not hide what is wrong with that.
+    /// Promise: a server that claims to be another one, truly or not, does not hide that one's findings.
     #[test]
     fn nobody_hides_the_findings_of_another() {
         let honest = Facts { identity: "a".into(), fsync_off: true, ..server("b", false, 0.0) };

@@ -1,30 +1,30 @@
-//! What a server shows. Nothing in a database is called: all of it comes from the catalogs and from the library.
+//! Collects facts about a server, from the catalogs and from the library. Nothing in a database is called.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::Finding;
 use super::facts::{Database, Facts, Receiver, ShardSetting};
+use super::finding::Finding;
 use super::table::{SERVER_NOT_SEEN, UNREACHABLE};
-use crate::commands::words::Begun;
+use crate::commands::marker::Begun;
 use crate::connection::server::Server;
 use crate::connection::session::{PATIENCE, Row, Session};
 use crate::idgen::columns;
 use crate::idgen::library;
 use crate::idgen::preload::{Keeper, Preload};
-use crate::terminal::error::{Error, Result};
+use crate::terminal::error::{Error, Result, refused};
 use crate::topology::clock::{self, Base};
 use crate::topology::cluster::RECEIVES_AS;
 use crate::topology::fleet::Member;
 
-/// For so long the databases of a server are looked at, and each of them: one that is slow leaves time for others.
+/// Time limits for all databases of a server, and for each of them, so that a slow one leaves time for the others.
 const OF_ALL: Duration = Duration::from_secs(120);
 const OF_ONE: Duration = Duration::from_secs(10);
 
-/// What a server shows, or why it shows nothing.
+/// The facts about a server, or a finding that it cannot be examined.
 pub fn at(server: &Server, base: Base) -> std::result::Result<Facts, Box<Finding>> {
     let look = match facts(server, base, server.connect()) {
-        // The owner of that database can close it, or make it hang.
+        // The database's owner can close it, or make it hang.
         Err(error) if !error.code().is_empty() || matches!(error, Error::NoAnswer { .. }) => {
             facts(server, base, server.connect_to("postgres")).map_err(|_| error)
         }
@@ -38,7 +38,7 @@ pub fn at(server: &Server, base: Base) -> std::result::Result<Facts, Box<Finding
     })
 }
 
-/// What an error says besides its kind and the name of the server.
+/// The error's message, without the name of the server.
 fn why(error: &Error) -> String {
     match error {
         Error::Unreachable { why, .. } => why.split_whitespace().collect::<Vec<_>>().join(" "),
@@ -60,7 +60,7 @@ fn facts(server: &Server, base: Base, session: Result<Session>) -> Result<Facts>
         result => (result?, String::new()),
     };
     let counted = Instant::now();
-    // The two phases of a commit take less than a minute.
+    // A regular two-phase commit takes less than a minute.
     let rows = session.run(&format!(
         "WITH prepared AS (SELECT extract(epoch FROM clock_timestamp() - prepared) AS age FROM pg_prepared_xacts),
               receiver AS (SELECT coalesce((SELECT conninfo FROM pg_stat_wal_receiver),
@@ -109,13 +109,13 @@ fn facts(server: &Server, base: Base, session: Result<Session>) -> Result<Facts>
     Ok(facts)
 }
 
-/// The session, in which a statement ends before anybody loses patience: an owner of a database must not make it slow.
+/// Sets a statement_timeout below the session's patience, because the owner of a database may have slowed it down.
 fn limited(session: Session, patience: Duration) -> Result<Session> {
     session.run(&format!("SET statement_timeout = '{} s'", patience.as_secs() - 1))?;
     Ok(session)
 }
 
-/// Who gets WAL. Those that only keep it replay nothing, and those that decode it have a logical slot.
+/// The receivers of WAL. Programs that only archive it do not replay, and those that decode it have a logical slot.
 fn receivers(session: &Session) -> Result<Vec<Receiver>> {
     let rows = session.run(
         "SELECT application_name, coalesce(host(client_addr), 'a local socket'),
@@ -128,7 +128,7 @@ fn receivers(session: &Session) -> Result<Vec<Receiver>> {
     Ok(rows.iter().map(receiver).collect())
 }
 
-/// Where idgen.shard is set. What this session has itself may be that of a role or a database.
+/// Where idgen.shard is set. The value in this session may come from its role or its database.
 fn shards_set(session: &Session) -> Result<Vec<ShardSetting>> {
     let rows = session.run(
         "WITH places AS (
@@ -148,31 +148,30 @@ fn shards_set(session: &Session) -> Result<Vec<ShardSetting>> {
     Ok(rows.iter().filter_map(setting).filter(|setting| setting.shard >= 0).collect())
 }
 
-/// Looks into each database, one after the other: there may be more of them than connections.
+/// Looks into each database, one after another: there may be more databases than connections.
 fn databases(server: &Server, session: &Session) -> Result<Vec<Database>> {
     let began = Instant::now();
-    // Clients cannot connect to template0, and everybody has it.
+    // Every server has template0, to which clients cannot connect.
     let all = "SELECT datname, oid FROM pg_database WHERE datallowconn OR datname <> 'template0' ORDER BY 1";
     let rows = session.run(all)?;
     let mut databases = Vec::new();
     for row in rows.iter() {
         let (name, oid) = (row.string(0), row.string(1));
         let look = || match began.elapsed() > OF_ALL {
-            true => Err(Error::refused("the databases before it took too long", "")),
+            true => refused("the databases before it took too long", ""),
             false => inside(server, &name),
         };
-        let is_there =
-            || Ok(session.query("SELECT FROM pg_database WHERE oid = $1::oid", &[&oid])?.len() > 0);
+        let exists = || Ok(session.query("SELECT FROM pg_database WHERE oid = $1::oid", &[&oid])?.len() > 0);
         let seen = match look() {
-            // A standby may cancel what is in the way of its replay, and a tenant may drop what is being read.
+            // A standby may cancel a query that conflicts with replay, and a tenant may drop what is being read.
             Err(error) if matches!(error.code(), "40001" | "XX000") => look(),
             seen => seen,
         };
         let inside = match seen {
             Err(Error::Interrupted) => return Err(Error::Interrupted),
-            // It was dropped meanwhile, and not renamed.
-            Err(error) if error.code() == "3D000" && !is_there()? => continue,
-            // Its owner can make a database hang. If the server does, the session of the server shows it.
+            // It has been dropped, not renamed.
+            Err(error) if error.code() == "3D000" && !exists()? => continue,
+            // The owner can make a database hang. If the whole server hangs, so does this statement.
             Err(error @ Error::NoAnswer { .. }) => {
                 session.run("")?;
                 Database { not_seen: Some(why(&error)), ..Database::default() }

@@ -1,30 +1,30 @@
-//! What is wrong with a server by itself, and in its databases.
+//! Rules for a single server and its databases.
 
 use idgen_ids::Shard;
 use idgen_ids::shard_set::ShardSet;
 
 use super::facts::{Database, Facts, ShardSetting};
+use super::finding::{Finding, some};
 use super::table::*;
-use super::{Finding, some};
 use crate::idgen::columns::{Column, Mints};
 use crate::idgen::library::Warning;
 use crate::idgen::preload::Keeper;
 use crate::terminal::output::span;
 
-/// A mark is at most this far ahead of the clock, if the ids are not.
+/// A mark is at most this far ahead of the clock, unless ids are.
 const MARK_AHEAD_S: f64 = 5.5;
 
-/// A greater idgen.max_ahead was set for an emergency.
+/// A greater idgen.max_ahead is only for emergencies.
 const WIDE_MS: i64 = 60_000;
 
-/// Types that cannot hold each id.
+/// Types that cannot hold every id.
 const TOO_SMALL: [&str; 4] = ["smallint", "integer", "real", "double precision"];
 
-/// Warnings of the library whose hints are no affair of Patroni or an operator.
+/// Warnings of the library whose hints also apply under Patroni or an operator.
 const OF_CLOCKS: [&str; 5] =
     ["clock-jumped", "clock-behind", "clock-before-epoch", "mark-in-future", "origin-named"];
 
-/// What is wrong with a server, some of whose databases need idgen or not.
+/// Findings about a server. Most of them only matter if idgen is used there.
 pub fn judge(facts: &Facts, needs_idgen: bool) -> Vec<Finding> {
     let mut found = Vec::from_iter(facts.fsync_off.then(|| facts.found(FSYNC_OFF, &[])));
     let prepared = facts.prepared.map(|(count, age_s)| (count, span(age_s)));
@@ -45,7 +45,7 @@ pub fn judge(facts: &Facts, needs_idgen: bool) -> Vec<Finding> {
     found.extend(closed.map(|shards| facts.found(SHARD_CLOSED, &[&shards])));
     found.extend(state.warning.as_ref().map(|warning| of_warning(facts, warning)));
     match &state.error {
-        // A warning tells it in other words.
+        // The warning has the same cause.
         Some(_) if state.preloaded && state.warning.is_some() => {}
         Some(error) => found.push(facts.found(LIBRARY_FAILS, &[&error.message, &error.sqlstate])),
         None if facts.preloads == [true, true] => {}
@@ -54,7 +54,7 @@ pub fn judge(facts: &Facts, needs_idgen: bool) -> Vec<Finding> {
     found
 }
 
-/// What is wrong with roles and databases. `all` are the servers of the fleet.
+/// Findings about roles and databases. `all` are the servers of the fleet.
 pub fn inside(facts: &Facts, all: &[Facts]) -> Vec<Finding> {
     let mut found = Vec::new();
     for ShardSetting { database, role, shard } in &facts.shards_set {
@@ -70,7 +70,7 @@ pub fn inside(facts: &Facts, all: &[Facts]) -> Vec<Finding> {
     found
 }
 
-/// A warning is a finding of its own kind, with the hint of the library.
+/// Turns a warning of the library into a finding.
 fn of_warning(facts: &Facts, warning: &Warning) -> Finding {
     let severity = if warning.severity == "warning" { Severity::Warning } else { Severity::Error };
     let is_kept = matches!(facts.keeper, Keeper::Patroni | Keeper::Operator);
@@ -91,7 +91,7 @@ fn in_database(facts: &Facts, database: &Database, all: &[Facts]) -> Vec<Finding
     found.extend(rights.map(|rights| facts.found(RIGHTS_MISSING, &[&rights])));
     found.extend(moving.iter().map(|schema| facts.found(MOVE_NOT_ENDED, &[schema])));
 
-    // Those of a move that has not ended are found as such, and the old rows of one that has are not minted for.
+    // Columns of an unfinished move are reported as such, and no one inserts into the old tables of a finished one.
     let databases = || all.iter().flat_map(|facts| &facts.databases);
     let is_left = |name: &str| {
         databases().any(|other| other.moving.iter().any(|schema| name == format!("{schema}_moving")))
@@ -103,19 +103,19 @@ fn in_database(facts: &Facts, database: &Database, all: &[Facts]) -> Vec<Finding
     };
     found.extend(of_columns(SHARD_NOT_ALLOWED, &|column| {
         let shard = column.shard.filter(|shard| !facts.allows(*shard))?;
-        // Citus has the tables of one node on all of them, and mints where the statement runs or is refused.
+        // With Citus, all nodes have the tables of each node, and the node that runs the statement mints or refuses.
         let of_citus = |other: &Facts| facts.has_citus && other.has_citus && other.allows(shard);
         (!all.iter().any(of_citus)).then(|| format!("the default of {column} for shard {shard}"))
     }));
     let here = |set: &&ShardSetting| set.database.is_empty() || set.database == database.name;
     found.extend(of_columns(SHARD_UNSET, &|column| {
-        // Another role than the owner may have set something for itself.
+        // A role that is not the owner may have set it for itself only.
         let counts = |set: &ShardSetting| set.role.is_empty() || set.role == column.owner;
         let is_set = facts.shards_set.iter().filter(here).any(counts);
         (column.mints == Mints::OfSession && !is_set).then(|| column.to_string())
     }));
     found.extend(of_columns(COLUMN_TOO_SMALL, &|column| {
-        // Ids for JavaScript are made for this type.
+        // Ids for JavaScript fit into this type.
         let fits = column.mints == Mints::Js && column.type_name == "double precision";
         let is_small = TOO_SMALL.contains(&column.type_name.as_str()) && !fits;
         is_small.then(|| format!("{column}, which is {}", column.type_name))
@@ -124,14 +124,14 @@ fn in_database(facts: &Facts, database: &Database, all: &[Facts]) -> Vec<Finding
 }
 
 impl Facts {
-    /// Whether the server may mint for a shard, as far as anybody knows. A number that is none names no shard.
+    /// Whether the server may mint for a shard, as far as is known. A number that is out of range is not a shard.
     fn allows(&self, shard: i32) -> bool {
         let Ok(shard) = Shard::try_from(shard) else { return true };
         self.shards().is_none_or(|set| set.contains(shard))
     }
 }
 
-/// The shards of both lists, as a list has them; none if there are none.
+/// The shards that two lists have in common, in the form of a list; none if there are none.
 pub fn common(one: &ShardSet, two: &ShardSet) -> Option<String> {
     let both = Shard::all().filter(|shard| one.contains(*shard) && two.contains(*shard));
     let list = both.fold(ShardSet::NONE, ShardSet::with).to_string();

@@ -1,4 +1,4 @@
-//! What the check can find. docs/checks.md has the same table, for people.
+//! The kinds of findings. docs/checks.md has the same table.
 
 use std::fmt::Display;
 
@@ -10,40 +10,39 @@ use crate::idgen::preload::Keeper;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Ids are not minted, or may be repeated, or will be once a standby is promoted.
+    /// Ids are not minted, or may be repeated, now or after a promotion.
     Error,
-    /// This may become an error.
+    /// May become an error.
     Warning,
-    /// Something to know. It does not count for the exit code.
+    /// Does not count for the exit code.
     Note,
 }
 
-/// What a hint asks for, which decides what becomes of it where Patroni or an operator keeps the configuration.
+/// What a hint asks for, which decides how it is shown where Patroni or an operator keeps the configuration.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Asks {
     /// Nothing that depends on who keeps the configuration.
     Any,
-    /// Another value of a setting, or a restart: they have a way of their own for it.
+    /// Another value of a setting, or a restart: they have their own way to do that.
     Set,
-    /// Something that is theirs alone to decide, so that only the fact is shown.
+    /// A decision that they make themselves, so only the fact is shown.
     Own,
 }
 
 /// A kind of finding.
 pub struct Kind {
-    /// Its name, which stays the same in later versions.
+    /// Stable across versions.
     pub id: &'static str,
     pub severity: Severity,
-    /// What was seen; a `{}` stands for a part of it.
+    /// What was seen, with a `{}` for each part.
     text: &'static str,
-    /// What to do. Somebody may follow it at night, so it makes nothing worse in any state with the finding: it starts,
-    /// promotes and drops nothing, and restarts nothing whose clock may be wrong.
+    /// What to do. It may be followed in a hurry, so it must not make things worse in any state with the finding: it
+    /// never asks to start, promote or drop anything, nor to restart a server whose clock may be wrong.
     hint: &'static str,
     asks: Asks,
 }
 
 impl Kind {
-    /// What was seen.
     pub fn message(&self, parts: &[&dyn Display]) -> String {
         let mut parts = parts.iter().map(ToString::to_string);
         let mut texts = self.text.split("{}");
@@ -51,7 +50,6 @@ impl Kind {
         texts.fold(first, |message, text| message + &parts.next().unwrap_or_default() + text)
     }
 
-    /// What to do on a server.
     pub fn hint_for(&self, keeper: Keeper) -> String {
         match (self.asks, keeper) {
             (Asks::Own, Keeper::Patroni | Keeper::Operator) => String::new(),
@@ -77,15 +75,15 @@ macro_rules! kinds {
 }
 
 kinds! {
-    // Who is there.
+    // Servers and databases.
     UNREACHABLE: "unreachable", Error, Any, "the server cannot be reached: {}",
         "If another server may have taken its place, start it only as a standby. A start accepts its clock, right or \
          wrong.";
-    SERVER_NOT_SEEN: "server-not-seen", Error, Any, "the server cannot be looked at: {}",
+    SERVER_NOT_SEEN: "server-not-seen", Error, Any, "the server cannot be examined: {}",
         "The check needs a superuser.";
-    DATABASE_NOT_SEEN: "database-not-seen", Error, Any, "the database cannot be looked at: {}",
+    DATABASE_NOT_SEEN: "database-not-seen", Error, Any, "the database cannot be examined: {}",
         "It may mint for shards of another server.";
-    NO_PRIMARY: "no-primary", Warning, Any, "the primary of this standby cannot be told, and they are not compared",
+    NO_PRIMARY: "no-primary", Warning, Any, "the primary of this standby is not known, so they are not compared",
         "If it is not in the fleet, add it.";
     STANDBY_NOT_IN_FLEET: "standby-not-in-fleet", Warning, Any, "its standby \"{}\" at {} is not in the fleet",
         "Add it, so that it is compared.";
@@ -116,11 +114,11 @@ kinds! {
     RIGHTS_MISSING: "rights-missing", Error, Any, "owners of columns that mint lack privileges: {}",
         "Grant them, if these roles are to mint.";
     PORTABLE_EDITION: "portable-edition", Error, Any,
-        "the portable edition is there too, and mints the same ids",
+        "the portable edition is installed too, and mints the same ids",
         "Let clients use only one of them.";
     MOVE_NOT_ENDED: "move-not-ended", Error, Any,
-        "a move of schema \"{}\" is under way or has broken off",
-        "If nobody is moving it, run the same move again, which says what there is.";
+        "a move of schema \"{}\" is under way or was interrupted",
+        "If nobody is moving it, run the same move again, which says how to go on.";
 
     // The library.
     LIBRARY_MISSING: "library-missing", Error, Any, "the library of idgen does not show its state: {}",
@@ -136,19 +134,19 @@ kinds! {
         "idgen is not preloaded, or will not be from the next start on: it mints only with its default settings",
         "Run idgenctl enable, once its clock is right.";
 
-    // What makes ids lasting, and their times right.
+    // Durability and clocks.
     FSYNC_OFF: "fsync-off", Error, Set, "fsync is off: after a crash of the machine, ids may be repeated",
         "Set fsync = on.";
     ASYNCHRONOUS: "asynchronous", Note, Own, "no standby is synchronous: a failover may repeat ids",
         "If it must not, name one that streams in synchronous_standby_names.";
-    SYNC_NAME_UNKNOWN: "sync-name-unknown", Warning, Own, "synchronous_standby_names names no known server by {}",
+    SYNC_NAME_UNKNOWN: "sync-name-unknown", Warning, Own, "synchronous_standby_names contains unknown names: {}",
         "Add the server to the fleet, or correct the name.";
     SYNC_NOT_A_STANDBY: "sync-not-a-standby", Warning, Own,
         "\"{}\" may acknowledge in the place of a standby, and cannot be promoted",
         "Once the standbys stream, name only them in synchronous_standby_names.";
     CLOCK_DIFFERS: "clock-differs", Error, Any, "the clock is at least {} {} the others",
         "Compare them with one that you trust, and correct the wrong one. Restart and promote nothing before.";
-    MAX_AHEAD_WIDE: "max-ahead-wide", Warning, Set, "idgen.max_ahead is {}: ids may be as far in the future",
+    MAX_AHEAD_WIDE: "max-ahead-wide", Warning, Set, "idgen.max_ahead is {}: ids may be that far in the future",
         "Set it back to 1s.";
     PREPARED_TRANSACTIONS: "prepared-transactions", Warning, Any,
         "{} prepared transactions, up to {} old, stop snowflake_safe_horizon()",
@@ -159,7 +157,7 @@ kinds! {
 mod tests {
     use super::ALL;
 
-    /// Promise: docs/checks.md lists each kind with how bad it is, what was seen and what to do.
+    /// Promise: docs/checks.md lists each kind with its severity, text and hint.
     #[test]
     fn the_page_has_the_table() {
         let page = include_str!("../../../../../docs/checks.md");

@@ -1,35 +1,32 @@
-//! What is checked while clients keep working. Nothing is changed.
+//! Checks that run while clients keep working. They change nothing.
 
+use super::lists;
+use super::names::shown;
+use super::plan::Plan;
 use super::rights::USED;
 use super::sides::{Place, Side};
-use super::undo::no_move;
-use super::{Plan, lists, shown};
-use crate::commands::words::Begun;
+use crate::commands::marker::Begun;
 use crate::connection::session::Session;
 use crate::idgen::columns;
 use crate::idgen::library;
-use crate::terminal::error::{Error, Result};
+use crate::terminal::error::{Error, Result, refuse_any, refused};
 use crate::terminal::output::note;
 use crate::topology::cluster::{self, End, RECEIVES_AS, STANDBYS};
 
-pub fn refused<T>(what: impl Into<String>, hint: impl Into<String>) -> Result<T> {
-    Err(Error::refused(what, hint))
-}
-
-/// How far a move has come, as far as it can go on.
+/// How far a move has got that can be continued.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum At {
-    /// The source has the schema by its name.
+    /// The schema has its name on the source.
     Open,
     /// The source is closed.
     Moving,
     /// The target may mint.
     Opened,
-    /// The target has the schema by its name.
+    /// The schema has its name on the target.
     Complete,
 }
 
-/// How far an earlier run got, if that suits what is asked for. None if the move is complete.
+/// How far an earlier run got, if it can be continued as requested; none if the move is complete.
 pub fn state(plan: &Plan<'_>) -> Result<Option<At>> {
     let (names, target) = (&plan.names, plan.target.primary());
     let (here, there) = (names.on(&plan.source.primary().session()?)?, names.on(&target.session()?)?);
@@ -48,15 +45,15 @@ pub fn state(plan: &Plan<'_>) -> Result<Option<At>> {
             false => Err(no_move(plan, &here)),
         },
         None if here == [&*names.schema] && is_free && names.is_kept(&target.session()?)? => refused(
-            format!("the target keeps the name of schema {}, which has moved from there", names.schema),
+            format!("the target keeps the name of schema {}, which was moved from there", names.schema),
             format!(
-                "Once no client looks for its tables there, on the target: DROP SCHEMA {};",
+                "Once clients no longer look for its tables there, run on the target: DROP SCHEMA {};",
                 Session::identifier(&names.schema)
             ),
         ),
         None if here == [&*names.schema] && is_free && has_marker => refused(
             format!("a move of {} or its shard from the target has not ended", names.schema),
-            "Run that one with --finish first.",
+            "First finish that move with --finish.",
         ),
         None if here == [&*names.schema] && is_free => Ok(Some(At::Open)),
         None => refused(
@@ -75,19 +72,29 @@ pub fn state(plan: &Plan<'_>) -> Result<Option<At>> {
         ),
         Some(begun) if begun.to != plan.target.system => refused(
             format!("the move was to another server, with the system identifier {}", begun.to),
-            "Name that one with --to.",
+            "Name that server with --to.",
         ),
         Some(begun) if begun.opened && there == [&*names.schema] => Ok(Some(At::Complete)),
         Some(begun) if begun.opened && has_copy => Ok(Some(At::Opened)),
         Some(begun) if !begun.opened && is_free && is_open != is_closed => {
             Ok(Some(if is_open { At::Open } else { At::Moving }))
         }
-        Some(_) => refused(found, "Drop or rename what is not of this move."),
+        Some(_) => refused(found, "Drop or rename what is not part of this move."),
     }
 }
 
+/// The error of --undo or --finish without an interrupted move.
+pub fn no_move(plan: &Plan<'_>, here: &[String]) -> Error {
+    let source = &plan.source.primary().server.name;
+    let what = format!("there is no interrupted move of schema {} from {source}", plan.names.schema);
+    Error::refused(
+        format!("{what}: it has {}", shown(here)),
+        "Check that source and target are not swapped. To reverse a complete move, move the schema the other way.",
+    )
+}
+
 /// WAL senders to standbys that are not in the fleet.
-pub fn unknown_standbys(side: &Side<'_>) -> Result<Option<String>> {
+pub fn unknown_standbys(side: &Side<'_>) -> Result<String> {
     let (mut senders, mut standbys) = (Vec::new(), Vec::new());
     for place in &side.places {
         let session = place.session()?;
@@ -104,48 +111,44 @@ pub fn unknown_standbys(side: &Side<'_>) -> Result<Option<String>> {
     let found = cluster::receivers(&from, &to);
     let unknown = senders.iter().zip(found).filter(|(_, standby)| standby.is_none());
     let unknown: Vec<String> = unknown.map(|((name, address, _), _)| format!("{name} {address}")).collect();
-    Ok((!unknown.is_empty()).then(|| unknown.join(", ")))
+    Ok(unknown.join(", "))
 }
 
-/// Every standby must be in the fleet, because it mints by its own list once it is promoted.
+/// Every standby must be in the fleet: once promoted, it would mint by its own list.
 pub fn standbys(side: &Side<'_>) -> Result {
-    let Some(unknown) = unknown_standbys(side)? else { return Ok(()) };
-    refused(
-        format!("{} has standbys that are not in the fleet: {unknown}", side.primary().role),
-        "Add each to the file of servers, or name it with --server: their lists must be changed too. Standbys of one name are \
-         known by the port that they connect to: otherwise give each a cluster_name of its own.",
+    refuse_any(
+        &unknown_standbys(side)?,
+        format!("{} has standbys that are not in the fleet", side.primary().role),
+        "Add each to the fleet file, or name it with --server: their lists must be changed too. Standbys that share a name are \
+         told apart by the port that they connect to; if that is the same, give each a cluster_name of its own.",
     )
 }
 
-/// A reload must read the lists, and ALTER SYSTEM must be what sets them.
+/// A reload must be able to change the list, and ALTER SYSTEM must be in control of it.
 pub fn settings(plan: &Plan<'_>, side: &Side<'_>) -> Result {
     for place in &side.places {
-        // Some errors, as of syntax, keep a server from reading any change.
+        // With some errors, such as those of syntax, a reload applies nothing.
         let errors = place.value(
             "SELECT string_agg(format('%s, line %s: %s', sourcefile, sourceline, error), '; ') FROM pg_file_settings
              WHERE error IS NOT NULL AND NOT EXISTS (SELECT FROM pg_file_settings WHERE applied)",
             &[],
         )?;
-        if !errors.is_empty() {
-            return refused(
-                format!("{} cannot read its configuration, and so no new list: {errors}", place.role),
-                "Correct the file.",
-            );
-        }
+        let what = format!("{} cannot read its configuration, and so no new list", place.role);
+        refuse_any(&errors, what, "Correct the file.")?;
         let source =
             place.value("SELECT source FROM pg_settings WHERE name = 'idgen.allowed_shards'", &[])?;
         if plan.arguments.set_list.is_none() && (place.has_patroni || source == "command line") {
             let keeper = if place.has_patroni { "Patroni" } else { "its command line" };
             return refused(
                 format!("idgen.allowed_shards of {} is set by {keeper}, and not by ALTER SYSTEM", place.role),
-                "Give a program that sets the list where it is kept with --set-list.",
+                "With --set-list, name a program that sets the list where it is kept.",
             );
         }
     }
     Ok(())
 }
 
-/// The servers must have one epoch. Before the target is opened, neither it nor its standbys may mint.
+/// Both servers must have the same epoch. Until the target is opened, only the source may mint.
 pub fn lists(plan: &Plan<'_>, at: At) -> Result {
     let shard = i32::from(plan.shard);
     let (source, target) = (plan.source.primary(), plan.target.primary());
@@ -172,8 +175,7 @@ pub fn lists(plan: &Plan<'_>, at: At) -> Result {
     lists::without(plan, &list).map(drop)
 }
 
-/// What stands in the way of closing the schema: what mints for the shard elsewhere, in all databases, and whoever would
-/// write into the schema by another way than its name, or miss it.
+/// Nothing else may mint for the shard, in any database, and nothing outside the schema may depend on it.
 pub fn surroundings(plan: &Plan<'_>) -> Result {
     let source = plan.source.primary();
     let own = source.value("SELECT current_database()", &[])?;
@@ -183,7 +185,7 @@ pub fn surroundings(plan: &Plan<'_>) -> Result {
         let minting = source.session_in(Some(&database)).and_then(|session| columns::minting(&session));
         let minting = minting.unwrap_or_else(|error| {
             note(format!(
-                "whatever mints for the shard in database {database} of the source will fail: {error}"
+                "database {database} of the source cannot be examined, and calls there for the shard will fail: {error}"
             ));
             Vec::new()
         });
@@ -193,31 +195,26 @@ pub fn surroundings(plan: &Plan<'_>) -> Result {
         others
             .extend(minting.iter().filter(is_other).map(|column| format!("{column} in database {database}")));
     }
-    if !others.is_empty() {
-        let shard = i32::from(plan.shard);
-        return refused(
-            format!("other schemas of the source mint for shard {shard}: {}", others.join(", ")),
-            "Give them another shard, or move them into the schema.",
-        );
-    }
+    refuse_any(
+        &others.join(", "),
+        format!("other schemas of the source mint for shard {}", i32::from(plan.shard)),
+        "Give them another shard, or move them into the schema.",
+    )?;
     ties(plan, &source.session()?)
 }
 
-/// Refuses a schema that is tied to what is outside it.
 pub fn ties(plan: &Plan<'_>, session: &Session) -> Result {
     let ties = session.value(&format!("{USED} {TIES}"), &[&plan.names.schema, "f"])?;
-    if ties.is_empty() {
-        return Ok(());
-    }
-    refused(
-        format!("the schema is tied to what is outside it: {ties}"),
-        "Drop, detach or disable these, or move them into the schema. Foreign keys may stay with NO ACTION.",
+    refuse_any(
+        &ties,
+        "the schema is tied to what is outside it",
+        "Drop, detach or disable these, or move them into the schema. Foreign keys with NO ACTION may stay.",
     )
 }
 
-/// What ties the schema to what is outside it: objects that use its objects, or are in it and would not be moved; parents and
-/// children; foreign keys that change rows; members of an extension; subscriptions, whose workers do not look up the name.
-/// Others would miss the schema, or write into it by another way than its name.
+/// What would miss the schema, or write into it without looking up its name: objects outside that use its objects, or
+/// objects in it that would not be moved; parents and children; foreign keys that change rows; members of an extension;
+/// subscriptions.
 const TIES: &str = "
     SELECT string_agg(DISTINCT what, ', ')
     FROM (SELECT pg_describe_object(classid, objid, 0)

@@ -1,29 +1,27 @@
-//! Closing the schema and the shard on the source, in one moment.
+//! Closes the schema and the shard on the source at the same moment.
 //!
-//! A transaction holds the locks of all tables and has renamed the schema; the list without the shard is in the
-//! configuration; then the core closes the shard, and the transaction commits. Clients that come in between wait for a lock
-//! for that moment, and then find no schema of the old name.
+//! A transaction locks all tables and renames the schema, and the configuration gets the list without the shard. Then
+//! the core closes the shard, and the transaction commits. Clients wait for a lock, and then the old name is gone.
 //!
-//! Why no id is repeated, whatever a session has got before: from the call that closes the shard on, no call of any session
-//! mints for it, whatever its configuration, its transaction or its database, until a restart, which reads the list. Each
-//! id minted before that is below the bound that the call returns, and the target begins above the bound. An id that a
-//! session has got and not inserted yet is in no row: its transaction has no lock, its INSERT fails, and if the client
-//! inserts the id on the target, it is below all that are minted there. If the transaction has a lock, the schema is not
-//! closed before it ends, so its rows are in the copy.
+//! Why no id repeats, whatever a session did before: once the shard is closed, no call mints for it, whatever the
+//! session's configuration, transaction or database, until a restart, which reads the list. All ids minted before are
+//! below the bound that the closing call returns, and the target begins above it. Suppose that a session has an id that
+//! it has not inserted yet. If its transaction holds a lock, closing waits for its end, and its rows are copied. If
+//! not, its INSERT fails, and if the client inserts the id on the target instead, it is below all ids minted there.
 
 use std::env;
 use std::time::Duration;
 
-use super::checks::refused;
-use super::turn::Turn;
-use super::{Plan, Run, checks, lists};
+use super::plan::Plan;
+use super::run::{Run, Turn};
+use super::{checks, lists};
 use crate::connection::waiting;
 use crate::idgen::library::Library;
-use crate::terminal::error::Result;
+use crate::terminal::error::{Result, refused};
 use crate::terminal::signals;
 
-/// Closes both, and gives the first id that the source will never mint. Clients queue behind a lock request that has to
-/// wait, so no lock is requested while there is a transaction that will not end soon, and each try is short.
+/// Closes both, and returns the first id that the source will never mint. Clients queue behind a lock request that has
+/// to wait, so attempts are short, and made only when no old transaction uses the schema.
 pub fn close(run: &mut Run<'_>) -> Result<i64> {
     let plan = run.plan;
     // Tests shorten it.
@@ -35,8 +33,8 @@ pub fn close(run: &mut Run<'_>) -> Result<i64> {
         }
         if tries == 0 {
             run.begin()?;
-            // The standbys mint nothing meanwhile. A program may take long to set the list of the primary, and others
-            // would queue behind the locks for so long.
+            // Standbys do not mint, so their lists can change early. So does the primary's if a program sets it: that
+            // may take long, and clients would queue behind the locks.
             let without = lists::without(plan, &lists::of(plan.source.primary())?)?;
             lists::tell_program(plan, &run.turn, &plan.source, &without)?;
             let first = usize::from(plan.arguments.set_list.is_none());
@@ -44,10 +42,10 @@ pub fn close(run: &mut Run<'_>) -> Result<i64> {
             plan.source.places[first..].iter().try_for_each(set)?;
         }
         tries += 1;
-        // One order suits clients that insert a row into a table that refers to others, whose key is checked
-        // afterwards; the other one suits clients that insert both.
+        // Clients that insert a referencing row alone lock its table first, and the referenced one for the check of the
+        // key. Those that insert both rows lock in the other order.
         match try_to_close(plan, &run.turn, if tries % 2 == 1 { "DESC" } else { "ASC" }) {
-            // lock_not_available, or a deadlock, which then fails here and not at the client.
+            // lock_not_available, or a deadlock, which fails here and not in the client.
             Err(error) if matches!(error.code(), "55P03" | "40P01") => {
                 signals::pause(Duration::from_millis(100 * (1 + tries * 3 % 5)))?;
                 Ok(None)
@@ -66,10 +64,9 @@ pub fn close(run: &mut Run<'_>) -> Result<i64> {
     )
 }
 
-/// The transactions, older than so many milliseconds, that use the schema's tables or change the schema itself. An
-/// autovacuum gives way, unless it prevents a wraparound, and so is shown only with those of any age. Of a session that
-/// shows no time, only one that hides what it does counts as old: the others have ended their transactions since they had
-/// the lock.
+/// The transactions of at least this age that use the schema's tables, or change the schema. Autovacuum workers give
+/// way unless they prevent wraparound, so they only count with age 0. A session that shows no start time has ended its
+/// transaction since it held the lock, unless it hides its activity.
 pub fn blockers(plan: &Plan<'_>, milliseconds: u32) -> Result<String> {
     plan.source.primary().value(
         "WITH used AS (
@@ -97,12 +94,12 @@ pub fn blockers(plan: &Plan<'_>, milliseconds: u32) -> Result<String> {
     )
 }
 
-/// None if somebody has created a table meanwhile.
+/// One attempt; none if a table was created in the meantime.
 fn try_to_close(plan: &Plan<'_>, turn: &Turn, order: &str) -> Result<Option<i64>> {
     let source = plan.source.primary();
     let session = source.session()?;
     session.set_patience(None);
-    // An autovacuum gives way after the deadlock_timeout.
+    // Autovacuum gives way after deadlock_timeout.
     session.run("BEGIN; SET LOCAL lock_timeout = '900ms'; SET LOCAL deadlock_timeout = '300ms'")?;
     let locks = session.query(
         &format!(
@@ -113,14 +110,14 @@ fn try_to_close(plan: &Plan<'_>, turn: &Turn, order: &str) -> Result<Option<i64>
         ),
         &[&plan.names.schema],
     )?;
-    // Their owner may have put a view of some catalog in the place of a table meanwhile, which only superusers may lock.
+    // As its owner, who may have replaced a table by a view of a catalog: only superusers may lock that.
     for lock in locks.iter() {
         session.run(&lock.string(0))?;
     }
-    // Somebody may have tied it since the checks, and cannot any more.
+    // A tie may have been added since the checks. Now that is no longer possible.
     checks::ties(plan, &session)?;
     plan.names.take(&session)?;
-    // Whoever has created one since they were listed has committed: the renaming has waited for that.
+    // Transactions that have created tables since the listing have committed, because the renaming waited for them.
     let unlocked = session.query(
         "SELECT FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace
          WHERE nspname = $1 AND relkind IN ('r', 'p') AND c.oid NOT IN (

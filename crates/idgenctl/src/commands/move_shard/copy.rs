@@ -1,4 +1,4 @@
-//! The copy: pg_dump of the source into psql on the target, in one transaction.
+//! Copies the schema: pg_dump on the source, piped into psql on the target, in one transaction.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::iter;
@@ -7,29 +7,28 @@ use std::process::{Child, Command, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::checks::refused;
+use super::names::set_comment;
+use super::plan::Plan;
+use super::rights;
 use super::sides::Place;
-use super::{Plan, rights, set_comment};
 use crate::connection::session::Session;
-use crate::connection::waiting;
-use crate::terminal::error::{Error, Result};
+use crate::terminal::error::{Error, Result, refused};
 use crate::terminal::output::note;
 use crate::terminal::signals;
 
-/// Refuses a pg_dump that is too old: it lets a name with a line break, or a hostile server, run commands of psql.
+/// Refuses an old pg_dump, with which a name with a line break, or a hostile server, could run commands in psql.
 pub fn check_programs() -> Result {
     let help = Command::new("pg_dump").arg("--help").output();
     if help.is_ok_and(|help| String::from_utf8_lossy(&help.stdout).contains("--restrict-key")) {
         return Ok(());
     }
     refused(
-        "there is no pg_dump on the PATH that is new enough",
-        "Install PostgreSQL's client programs of 13.22, 14.19, 15.14, 16.10, 17.6 or later.",
+        "the PATH has no pg_dump that is new enough",
+        "Install the client programs of PostgreSQL 13.22, 14.19, 15.14, 16.10, 17.6 or later.",
     )
 }
 
-/// A program of PostgreSQL that connects as sessions of this one do. It is in a process group of its own, which Ctrl-C
-/// does not reach: this program ends it.
+/// A program of PostgreSQL that connects as our sessions do, in a process group of its own, so that we handle Ctrl-C.
 fn program(name: &str, place: &Place<'_>) -> Command {
     let (connection, variables) = place.server.for_program();
     let application = place.name.replace('\\', "\\\\").replace('\'', "\\'");
@@ -39,18 +38,18 @@ fn program(name: &str, place: &Place<'_>) -> Command {
     command
 }
 
-/// Both programs. They end with this.
+/// Running programs, with the threads that show their output. They are killed on drop.
 #[derive(Default)]
 struct Programs(Vec<(Child, JoinHandle<()>)>);
 
 impl Programs {
-    /// Starts one. What it says is shown indented, so that a name in it forges no line of ours.
+    /// Starts a program. Its messages are indented, so that a name in them cannot forge one of ours.
     fn start(&mut self, command: &mut Command) -> io::Result<()> {
         let mut child = command.stderr(Stdio::piped()).spawn()?;
         let said = child.stderr.take();
         let shown = thread::spawn(move || {
             let say = |piece: Vec<u8>| note(format!("    {}", String::from_utf8_lossy(&piece).trim_end()));
-            // It is read to its end: the program would wait otherwise.
+            // The rest is read and dropped, or the program would block.
             let mut pieces = said.into_iter().flat_map(pieces);
             pieces.by_ref().take(1000).for_each(say);
             pieces.for_each(drop);
@@ -60,7 +59,7 @@ impl Programs {
     }
 }
 
-/// The lines of what a program says, long ones in pieces: somebody's name or text may be in it.
+/// The lines of a program's output, long ones in pieces, because they may quote texts of any length.
 fn pieces(said: impl Read) -> impl Iterator<Item = Vec<u8>> {
     let mut said = BufReader::new(said);
     iter::from_fn(move || {
@@ -80,12 +79,12 @@ impl Drop for Programs {
     }
 }
 
-/// The option of pg_dump for this schema.
+/// pg_dump's option for a schema.
 fn of(schema: &str) -> String {
     format!("--schema={}", Session::identifier(schema))
 }
 
-/// The definitions alone, in a transaction that is rolled back: this shows what the target lacks.
+/// Restores only the definitions, and rolls back, to find out what the target lacks.
 pub fn rehearse(plan: &Plan<'_>, snapshot: &str) -> Result {
     note("rehearsing the definitions on the target");
     let options = [&of(&plan.names.schema)[..], snapshot, "--schema-only", "--lock-wait-timeout=2s"];
@@ -94,12 +93,12 @@ pub fn rehearse(plan: &Plan<'_>, snapshot: &str) -> Result {
     }
     refused(
         "the target does not accept the definitions: see above",
-        "Create there what it lacks, and GRANT CREATE ON DATABASE to the owner, who must also own what is in the schema, or be \
-         a member of its owners. Nothing was changed.",
+        "Nothing was changed. Create what the target lacks there, and GRANT CREATE ON DATABASE to the owner, who must also own \
+         what is in the schema, or be a member of its owners.",
     )
 }
 
-/// The rows with everything else. A comment marks the copy as one of this source's rows: no other schema is dropped.
+/// Copies the schema with its rows. A comment marks the copy, so that no other schema is ever dropped.
 pub fn copy(plan: &Plan<'_>) -> Result {
     let moving = &plan.names.moving;
     let (_look, snapshot) = rights::look_at(plan, moving)?;
@@ -111,11 +110,11 @@ pub fn copy(plan: &Plan<'_>) -> Result {
     refused("the rows were not copied: see above", "Correct that, and try again.")
 }
 
-/// Whether both programs succeeded.
+/// Pipes pg_dump into psql, and returns whether both succeeded.
 fn dump_into(plan: &Plan<'_>, options: &[&str], begin: &str, end: &str) -> Result<bool> {
     let fail = |error: io::Error| Error::refused(format!("the copy failed: {error}"), "Try again.");
     let (reader, mut writer) = io::pipe().map_err(fail)?;
-    // Before there is a reader that could be gone.
+    // Written before psql runs: later, it could be gone.
     writeln!(writer, "{begin}").map_err(fail)?;
     let Some(restorer) = &plan.owner else {
         return refused("the schema is restored by its owner", "Give --owner.");
@@ -125,7 +124,7 @@ fn dump_into(plan: &Plan<'_>, options: &[&str], begin: &str, end: &str) -> Resul
     psql.args(["-X", "-q", "-v", "ON_ERROR_STOP=1"]).stdin(reader).stdout(Stdio::null());
     programs.start(&mut psql).map_err(fail)?;
     let mut pg_dump = program("pg_dump", plan.source.primary());
-    // The encoding is also that of the name.
+    // The schema's name is in UTF-8 as well.
     pg_dump.arg("--encoding=UTF8").args(options).stdin(Stdio::null());
     programs.start(pg_dump.stdout(writer.try_clone().map_err(fail)?)).map_err(fail)?;
     drop((psql, pg_dump));
@@ -133,7 +132,7 @@ fn dump_into(plan: &Plan<'_>, options: &[&str], begin: &str, end: &str) -> Resul
     let mut shown = Instant::now();
     loop {
         if let Some(status) = programs.0[0].0.try_wait().map_err(fail)? {
-            // Without the end, it has rolled back.
+            // Without the final COMMIT, psql has rolled back.
             return Ok(status.success() && writer.is_none());
         }
         if writer.is_some()
@@ -149,21 +148,21 @@ fn dump_into(plan: &Plan<'_>, options: &[&str], begin: &str, end: &str) -> Resul
         }
         if shown.elapsed() > Duration::from_secs(5) {
             shown = Instant::now();
-            // The programs go on without it.
+            // The copy does not depend on it.
             let _ = show_progress(plan);
         }
         signals::pause(Duration::from_millis(20))?;
     }
 }
 
-/// Shows what the copy waits for, or what it does.
+/// Shows what the copy does, or waits for.
 fn show_progress(plan: &Plan<'_>) -> Result {
     for place in [plan.source.primary(), plan.target.primary()] {
         let session = place.session()?;
         let at_work = "SELECT pid, left(query, 60) FROM pg_stat_activity
                        WHERE application_name = $1 AND state = 'active' AND pid <> pg_backend_pid()";
         for row in session.query(at_work, &[&place.name])?.iter() {
-            let cause = waiting::cause(&session, row.number(0).unwrap_or(0))?;
+            let cause = session.cause(row.number(0).unwrap_or(0))?;
             let cause = cause.map(|cause| format!(", waits for {cause}")).unwrap_or_default();
             note(format!("{}: {}{cause}", place.role, row.string(1)));
         }
@@ -175,7 +174,7 @@ fn show_progress(plan: &Plan<'_>) -> Result {
 mod tests {
     use super::*;
 
-    /// Promise: what a program says does not take the memory, even on one line.
+    /// Promise: a program's output does not exhaust memory, even without line breaks.
     #[test]
     fn what_programs_say_is_read_in_pieces() {
         let said = b"short\n".chain(io::repeat(b'a').take(10_000));

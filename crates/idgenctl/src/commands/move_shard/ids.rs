@@ -1,10 +1,10 @@
-//! Advancing the target past the ids of the source.
+//! Advances the target past the ids of the source.
 
 use std::time::Duration;
 
 use idgen_ids::id::min_id;
 
-use super::Plan;
+use super::plan::Plan;
 use super::sides::Place;
 use crate::connection::waiting;
 use crate::idgen::columns;
@@ -12,20 +12,20 @@ use crate::idgen::library::{self, Library};
 use crate::terminal::error::Result;
 use crate::terminal::output::note;
 
-/// For no longer than this, clients wait for a clock that is behind while the schema is closed; and before that, the program.
+/// How long clients may wait for a clock that is behind, while the schema is closed; and before that, this program.
 const CLIENTS_WAIT: Duration = Duration::from_secs(6);
 const WE_WAIT: Duration = Duration::from_secs(60);
 
-/// The greatest id in the rows of the schema: ids from elsewhere may be greater than all that the source has minted.
+/// The greatest id in the schema's rows, which may contain ids from other servers.
 fn greatest(plan: &Plan<'_>, place: &Place<'_>) -> Result<i64> {
     let session = place.session()?;
     let mut columns = columns::minting(&session)?;
     columns.retain(|column| plan.names.has(&column.schema));
-    Ok(columns::greatest_id(&session, &columns)?.unwrap_or(0))
+    columns::greatest_id(&session, &columns)
 }
 
-/// Advances the target past the ids that there are by now, while clients still work: later, only the ids that they mint
-/// meanwhile are left. Fails if its clock is so far behind that clients would have to wait.
+/// Advances the target past the present ids while clients still work, so that later only few are left. Fails if the
+/// target's clock is so far behind that clients would have to wait.
 pub fn rehearse(plan: &Plan<'_>) -> Result {
     advance(plan, greatest(plan, plan.source.primary())?, WE_WAIT)?;
     let session = plan.source.primary().session()?;
@@ -35,14 +35,14 @@ pub fn rehearse(plan: &Plan<'_>) -> Result {
     advance(plan, min_id(u64::try_from(tick).unwrap_or(0)), CLIENTS_WAIT)
 }
 
-/// Makes ids of the target greater than the bound of the source, and than the ids in the rows that have been copied.
+/// Makes the target's ids greater than the source's bound, and than all ids in the copied rows.
 pub fn pass(plan: &Plan<'_>, bound: i64) -> Result {
     let past = bound.max(greatest(plan, plan.target.primary())?);
     note(format!("advancing the shard on the target past {past}"));
     advance(plan, past, WE_WAIT / 2)
 }
 
-/// A clock that is behind needs a moment to catch up.
+/// Advances the target, waiting for a clock that is behind.
 fn advance(plan: &Plan<'_>, past: i64, limit: Duration) -> Result {
     let session = plan.target.primary().session()?;
     let mut refusal = None;

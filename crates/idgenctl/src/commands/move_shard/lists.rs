@@ -1,4 +1,4 @@
-//! `idgen.allowed_shards`, which each server has for itself: standbys do not replay settings.
+//! `idgen.allowed_shards`, which each server has for itself, because settings are not replicated.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -6,29 +6,25 @@ use std::time::Duration;
 
 use idgen_ids::shard_set::ShardSet;
 
-use super::Plan;
-use super::checks::refused;
+use super::plan::Plan;
+use super::run::Turn;
 use super::sides::{Place, Side};
-use super::turn::Turn;
 use crate::connection::waiting;
 use crate::idgen::library;
-use crate::terminal::error::{Error, Result};
+use crate::terminal::error::{Error, Result, refused};
 
-/// The list of a server.
 pub fn of(place: &Place<'_>) -> Result<ShardSet> {
     let state = library::state(&place.session()?)?.filter(|state| state.preloaded);
-    // Beside Citus, an empty list means no shard.
+    // With Citus, an empty list means no shard.
     let state = state
         .filter(|state| state.warning.as_ref().is_none_or(|warning| warning.code != "citus-without-list"));
     let list = state.and_then(|state| ShardSet::parse(&state.allowed_shards?).ok());
     list.ok_or_else(|| {
-        let what =
-            "has no list of shards: it does not preload idgen, or its list is wrong or, beside Citus, empty";
+        let what = "does not preload idgen, or its list of shards is invalid or, with Citus, empty";
         Error::refused(format!("{} {what}", place.role), "Run idgenctl check.")
     })
 }
 
-/// A list without the shard of the move.
 pub fn without(plan: &Plan<'_>, list: &ShardSet) -> Result<ShardSet> {
     let without = list.without(plan.shard);
     if without == ShardSet::NONE {
@@ -40,13 +36,13 @@ pub fn without(plan: &Plan<'_>, list: &ShardSet) -> Result<ShardSet> {
     Ok(without)
 }
 
-/// Has the program set a list, if there is one.
+/// Calls the program of `--set-list`, if there is one.
 pub fn tell_program(plan: &Plan<'_>, turn: &Turn, side: &Side<'_>, list: &ShardSet) -> Result {
     let Some(program) = &plan.arguments.set_list else { return Ok(()) };
     turn.prove(side)?;
     let mut command = Command::new(program);
     command.args([side.role, &list.to_string()]).stdin(Stdio::null()).stdout(std::io::stderr());
-    // Ctrl-C must not end it in the middle: it would reach every process of the terminal's group.
+    // Ctrl-C goes to every process of the terminal's group, and must not end it halfway.
     let why = match command.process_group(0).status() {
         Ok(status) if status.success() => return Ok(()),
         Ok(status) => format!("failed: {status}"),
@@ -54,11 +50,11 @@ pub fn tell_program(plan: &Plan<'_>, turn: &Turn, side: &Side<'_>, list: &ShardS
     };
     refused(
         format!("{} {} '{list}' {why}", program.display(), side.role),
-        "It must set the list where the configuration of that side is kept, and exit with 0.",
+        "It must set the list where the configuration of that side is kept, and exit with code 0.",
     )
 }
 
-/// Changes the setting of a server, unless the program does, and waits until the postmaster has told every backend.
+/// Changes the setting on a server, unless the program does, and waits until the postmaster has signaled every backend.
 pub fn set(plan: &Plan<'_>, turn: &Turn, side: &Side<'_>, place: &Place<'_>, list: &ShardSet) -> Result {
     let has_program = plan.arguments.set_list.is_some();
     if !has_program {
@@ -66,8 +62,7 @@ pub fn set(plan: &Plan<'_>, turn: &Turn, side: &Side<'_>, place: &Place<'_>, lis
         session.run(&format!("ALTER SYSTEM SET idgen.allowed_shards = '{list}'"))?;
         session.run("SELECT pg_reload_conf()")?;
     }
-    // A new session has the postmaster's value, which reads its files and tells every backend before it makes another
-    // process. Patroni takes its time.
+    // A new session has the value of the postmaster, which has signaled every backend by then. Patroni takes longer.
     let limit = Duration::from_secs(if has_program { 60 } else { 10 });
     let what = format!("{} to have idgen.allowed_shards = '{list}'", place.role);
     if waiting::until(limit, &what, || Ok((of(place)? == *list).then_some(())))?.is_some() {
@@ -79,7 +74,6 @@ pub fn set(plan: &Plan<'_>, turn: &Turn, side: &Side<'_>, place: &Place<'_>, lis
     )
 }
 
-/// Changes the setting of all servers of a side.
 pub fn set_all(plan: &Plan<'_>, turn: &Turn, side: &Side<'_>, list: &ShardSet) -> Result {
     tell_program(plan, turn, side, list)?;
     side.places.iter().try_for_each(|place| set(plan, turn, side, place, list))

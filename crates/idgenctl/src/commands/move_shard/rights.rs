@@ -1,15 +1,12 @@
-//! With whose rights the schema is restored. A restore runs what others have written: a CHECK constraint, for example, can
-//! call a function of its owner. So the owner restores it, and no superuser. It must not run what third roles have written
-//! either, so what the schema uses belongs to superusers or to the owner, on the source and on the target: nobody else can
-//! change or rename it between the look and the restore, and nobody else can put something in its place.
+//! Rights. A restore runs code of the schema's owner: a CHECK constraint, for example, can call a function. So the
+//! owner restores the schema, not a superuser. The owner must not run code of third roles either, so everything that
+//! the schema uses belongs to superusers or the owner, on both servers. No one else can replace it before the restore.
 
-use super::Plan;
-use super::checks::refused;
-use super::sides::Place;
+use super::plan::Plan;
 use crate::connection::session::Session;
-use crate::terminal::error::Result;
+use crate::terminal::error::{Result, refuse_any};
 
-/// Begins a query with the objects that the schema `$1` consists of, with those that they use if `$2`.
+/// The beginning of a query: the objects of the schema `$1` and, if `$2`, those that they use.
 pub const USED: &str = "
     WITH RECURSIVE this AS (SELECT oid AS schema FROM pg_namespace WHERE nspname = $1),
     used (classid, objid) AS (
@@ -26,9 +23,8 @@ pub const USED: &str = "
                    OR used.classid = 'pg_namespace'::regclass AND used.objid = this.schema)) AS next (classid, objid)
         WHERE next.classid <> 'pg_extension'::regclass)";
 
-/// Begins a transaction, checks what the schema of this name uses, here and on the target, and gives the session with its
-/// snapshot for pg_dump, which finds no later object by it. But pg_dump shows the names that objects have when it comes to
-/// them.
+/// Begins a transaction and checks what the schema uses, on both servers. Returns the session and its snapshot for
+/// pg_dump, which then sees no later objects, although it does show later names.
 pub fn look_at(plan: &Plan<'_>, name: &str) -> Result<(Session, String)> {
     let session = plan.source.primary().session()?;
     session.run("BEGIN ISOLATION LEVEL REPEATABLE READ")?;
@@ -38,7 +34,7 @@ pub fn look_at(plan: &Plan<'_>, name: &str) -> Result<(Session, String)> {
     Ok((session, snapshot))
 }
 
-/// Refuses what the owner must not restore, or cannot.
+/// Refuses objects that the owner must not restore, or cannot.
 fn refuse_objects_of_others(plan: &Plan<'_>, session: &Session, name: &str) -> Result {
     let others = session.value(
         &format!(
@@ -60,17 +56,15 @@ fn refuse_objects_of_others(plan: &Plan<'_>, session: &Session, name: &str) -> R
         ),
         &[name, "t", &plan.restorer],
     )?;
-    if others.is_empty() {
-        return Ok(());
-    }
-    refused(
-        format!("{} must not restore what others may have written: {others}", plan.restorer),
+    refuse_any(
+        &others,
+        format!("{} must not restore what others may have written", plan.restorer),
         "Give --owner as the role that owns the schema or, if several roles own parts, as a member of all. Give a schema of a \
-         superuser, and what is in it, to an ordinary role. Have others drop what is theirs, or revoke it.",
+         superuser, and what is in it, to an ordinary role. Have other roles drop their own objects, or revoke them.",
     )
 }
 
-/// The catalogs of what has a name in a schema, with the beginning of their columns' names.
+/// The catalogs of objects in schemas, with the prefixes of their columns.
 const NAMED: [(&str, &str); 6] = [
     ("pg_proc", "pro"),
     ("pg_type", "typ"),
@@ -80,7 +74,7 @@ const NAMED: [(&str, &str); 6] = [
     ("pg_ts_config", "cfg"),
 ];
 
-/// Refuses to restore what refers to objects outside the schema by names that the target may find something of others by.
+/// Refuses references to objects outside the schema if their names could lead to objects of other roles on the target.
 fn refuse_names_of_others(plan: &Plan<'_>, session: &Session, name: &str) -> Result {
     let kinds = |select: fn(&(&str, &str)) -> String| NAMED.iter().map(select).collect::<String>();
     let used = kinds(|(catalog, of)| {
@@ -128,18 +122,16 @@ fn refuse_names_of_others(plan: &Plan<'_>, session: &Session, name: &str) -> Res
                WHERE nspname IS NOT DISTINCT FROM schema) AS found (what)"),
         &[&names, &plan.restorer],
     )?;
-    if others.is_empty() {
-        return Ok(());
-    }
-    refused(
-        format!("{} must not restore what may use objects of others on the target: {others}", plan.restorer),
-        "Have a superuser create there what the target lacks. What the schema uses must be in schemas in which only superusers \
-         and that role may create objects, and of which they are the owners: move it to such a schema on both servers, for \
-         instance by ALTER EXTENSION ... SET SCHEMA. Have others drop what is theirs.",
+    refuse_any(
+        &others,
+        format!("{} must not restore what may use objects of others on the target", plan.restorer),
+        "Have a superuser create what the target lacks. Everything that the schema uses must be in schemas that belong to \
+         superusers or that role, and in which only they may create objects: move it to such a schema on both servers, for \
+         example by ALTER EXTENSION ... SET SCHEMA. Have other roles drop their own objects.",
     )
 }
 
-/// Names all roles at once that the target lacks, but for the role of initdb: the catalog does not record what belongs to it.
+/// Checks that the target has all roles, except that of initdb: the catalogs do not record what it owns.
 pub fn check_roles(plan: &Plan<'_>) -> Result {
     let roles = plan.source.primary().value(
         &format!(
@@ -156,21 +148,5 @@ pub fn check_roles(plan: &Plan<'_>) -> Result {
          WHERE name NOT IN (SELECT rolname FROM pg_roles)",
         &[&roles],
     )?;
-    if missing.is_empty() {
-        return Ok(());
-    }
-    refused(format!("the target lacks roles that the schema names: {missing}"), "Create them there.")
-}
-
-/// The role that restores the schema, by a connection to the target.
-pub fn owner_role(owner: &Place<'_>, target: &Place<'_>) -> Result<String> {
-    let place = "SELECT concat_ws(' ', current_database(), pg_postmaster_start_time())";
-    let is_there = owner.value(place, &[])? == target.value(place, &[])?;
-    if is_there && owner.value("SHOW is_superuser", &[])? == "off" {
-        return owner.value("SELECT current_user", &[]);
-    }
-    refused(
-        "--owner must connect to the same database as the target, and not as a superuser",
-        "Give the connection string of the target with the user who owns the schema.",
-    )
+    refuse_any(&missing, "the target lacks roles that the schema names", "Create them there.")
 }

@@ -4,26 +4,24 @@ use std::iter;
 use std::ptr;
 use std::time::Duration;
 
-use super::checks::refused;
 use crate::cli::{Cli, Move as Arguments};
 use crate::connection::server::Server;
 use crate::connection::session::{Rows, Session};
-use crate::terminal::error::{Error, Result};
+use crate::terminal::error::{Error, Result, refused};
 use crate::terminal::output::note;
 use crate::topology::cluster;
 use crate::topology::fleet::{Fleet, Member};
 
-/// For so long a server may be at work on what is usually quick, before it is taken for one that does not answer.
+/// How long statements may take that are usually quick.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A server that takes part.
+/// A server that takes part in the move.
 pub struct Place<'a> {
-    /// What messages call it: "the source".
+    /// What messages call it, such as "the source".
     pub role: String,
     pub server: &'a Server,
-    /// The application_name of its sessions, by which a later run finds those that this one leaves at work.
+    /// The application_name of its sessions, so that a later run finds those that this one leaves running.
     pub name: String,
-    /// Whether Patroni keeps its settings.
     pub has_patroni: bool,
 }
 
@@ -32,12 +30,11 @@ impl<'a> Place<'a> {
         Place { role: role.into(), server, name: name.into(), has_patroni }
     }
 
-    /// A session of its own: one that is cut off may still be at work, and another run can end it.
+    /// A new session: one that was cut off may still be running, and another run may have ended it.
     pub fn session(&self) -> Result<Session> {
         self.session_in(None)
     }
 
-    /// A session in another database.
     pub fn session_in(&self, database: Option<&str>) -> Result<Session> {
         let database = database.map(|database| ("dbname", database));
         let name = [("application_name", self.name.as_str())];
@@ -57,23 +54,21 @@ impl<'a> Place<'a> {
 
 /// A primary with its standbys.
 pub struct Side<'a> {
-    /// As `--set-list` calls it: "source" or "target".
+    /// "source" or "target", also for `--set-list`.
     pub role: &'static str,
-    /// The primary, and then its standbys.
+    /// The primary, followed by its standbys.
     pub places: Vec<Place<'a>>,
-    /// The system identifier; empty if the server cannot be reached, as the target of an undo.
+    /// The system identifier; empty for the target of an undo that cannot be reached.
     pub system: String,
 }
 
 impl<'a> Side<'a> {
-    /// The side of a server, with what has been seen of it.
+    /// The side of a server. `members` is empty if it cannot be reached.
     pub fn of(role: &'static str, server: &'a Server, members: &[Member<'a>], name: &str) -> Side<'a> {
-        let mut places = vec![Place::new(format!("the {role}"), server, name, false)];
-        for (number, member) in members.iter().enumerate() {
-            places.truncate(number);
-            let role =
-                if number == 0 { format!("the {role}") } else { format!("standby {}", member.server.name) };
-            places.push(Place::new(role, member.server, name, member.has_patroni));
+        let has_patroni = members.first().is_some_and(|member| member.has_patroni);
+        let mut places = vec![Place::new(format!("the {role}"), server, name, has_patroni)];
+        for Member { server, has_patroni, .. } in members.iter().skip(1) {
+            places.push(Place::new(format!("standby {}", server.name), server, name, *has_patroni));
         }
         let system = members.first().map(|member| member.system.clone()).unwrap_or_default();
         Side { role, places, system }
@@ -92,27 +87,20 @@ impl<'a> Side<'a> {
     }
 }
 
-/// The servers of the command line, with those of `--from` and `--to`.
+/// The fleet, with `--from` and `--to` as indexes.
 pub struct Servers {
     fleet: Fleet,
     from: usize,
     to: usize,
 }
 
-/// The servers of a move: each side has its primary first.
-pub struct Found<'a> {
-    pub source: Vec<Member<'a>>,
-    /// Nothing if it cannot be reached, as an undo allows.
-    pub target: Vec<Member<'a>>,
-    /// Other servers that an undo cannot reach.
-    pub away: Vec<&'a Server>,
-}
+/// The source's servers, those of the target, and others that cannot be reached.
+type Found<'a> = ([Vec<Member<'a>>; 2], Vec<&'a Server>);
 
 impl Servers {
     pub fn load(cli: &Cli, arguments: &Arguments) -> Result<Servers> {
-        let given = &cli.servers;
-        let any = given.fleet.is_some() || !given.connections.is_empty();
-        let mut fleet = if any { Fleet::load(given)? } else { Fleet::default() };
+        let any = cli.fleet.is_some() || !cli.connections.is_empty();
+        let mut fleet = if any { Fleet::load(cli)? } else { Fleet::default() };
         let (from, to) = (fleet.add(&arguments.from)?, fleet.add(&arguments.to)?);
         if from == to {
             return Err(Error::Usage("--from and --to are the same server".into()));
@@ -128,7 +116,7 @@ impl Servers {
         &self.fleet.servers[self.to]
     }
 
-    /// Looks at all servers, and finds the standbys of the source and the target among them.
+    /// Connects to all servers, of which an undo only needs the source, and finds the standbys. Primaries come first.
     pub fn find(&self, is_undo: bool) -> Result<Found<'_>> {
         let (mut seen, mut away): (Vec<Member<'_>>, _) = (Vec::new(), Vec::new());
         for (server, member) in self.fleet.servers.iter().zip(self.fleet.each(Member::of)) {
@@ -136,9 +124,7 @@ impl Servers {
                 Ok(member) => {
                     if let Some(other) = seen.iter().find(|other| other.identity == member.identity) {
                         let (one, two) = (&other.server.name, &server.name);
-                        return Err(Error::Usage(format!(
-                            "{one} and {two} are the same server: name it once"
-                        )));
+                        return Err(Error::Usage(format!("{one} and {two} are one server: name it once")));
                     }
                     seen.push(member);
                 }
@@ -149,8 +135,8 @@ impl Servers {
                 Err(error) => {
                     return refused(
                         error.to_string(),
-                        "The list of each standby of the source and the target must be changed too. Start it, or leave it \
-                         out if it is none.",
+                        "The lists of all standbys of the source and the target must be changed. Start the server, or leave \
+                         it out if it is not one of them.",
                     );
                 }
             }
@@ -164,12 +150,9 @@ impl Servers {
                 continue;
             };
             if seen[primary].is_standby {
-                return refused(
-                    format!("{} is a standby, which cannot take part", server.name),
-                    "Name its primary.",
-                );
+                return refused(format!("{} is a standby", server.name), "Name its primary.");
             }
-            // It would go on minting for the moved shard, or is what clients use instead.
+            // It may mint for the moved shard as well, or have replaced this server.
             let twin = seen.iter().position(|other| {
                 let takes_part = ptr::eq(other.server, self.from()) || ptr::eq(other.server, self.to());
                 !takes_part && !other.is_standby && other.system == seen[primary].system
@@ -178,18 +161,24 @@ impl Servers {
                 return refused(
                     format!("there are two primaries of one system identifier: {}", names(&[primary, twin])),
                     "Stop the one that was replaced. If both are to stay, each needs shards of its own: leave out the one \
-                     that takes no part, with its standbys.",
+                     that takes no part in the move, with its standbys.",
                 );
             }
-            if let Some(other) = unclear.iter().find(|other| other.primaries.contains(&primary)) {
-                return Err(cluster::unclear(&names(&[other.standby]), &names(&other.primaries)));
+            if let Some((standby, primaries)) = unclear.iter().find(|(_, any)| any.contains(&primary)) {
+                let (standby, primaries) = (names(&[*standby]), names(primaries));
+                return refused(
+                    format!(
+                        "{standby} may be a standby of any of these, which have its system identifier: {primaries}"
+                    ),
+                    "Nothing was changed. Give only the servers of one cluster with --server. To tell the standbys of both \
+                     apart, the primaries need different timelines, as a promotion gives them.",
+                );
             }
             let group = groups.iter().filter(|group| group.primary == Some(primary));
             *members =
                 iter::once(primary).chain(group.flat_map(|group| group.standbys.iter().copied())).collect();
         }
         let mut seen: Vec<Option<Member<'_>>> = seen.into_iter().map(Some).collect();
-        let [source, target] = members.map(|side| side.into_iter().filter_map(|n| seen[n].take()).collect());
-        Ok(Found { source, target, away })
+        Ok((members.map(|side| side.into_iter().filter_map(|n| seen[n].take()).collect()), away))
     }
 }

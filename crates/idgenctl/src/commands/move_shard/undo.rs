@@ -1,20 +1,21 @@
-//! Giving the shard back to the source.
+//! Gives the shard back to the source.
 
-use super::checks::refused;
-use super::{Plan, Run, Stage, checks, discard, lists, shown};
-use crate::commands::words::Begun;
+use super::names::{discard, shown};
+use super::run::{Run, Stage};
+use super::{checks, lists};
+use crate::commands::marker::Begun;
 use crate::connection::session::Session;
 use crate::idgen::library::Library;
-use crate::terminal::error::{Error, Result};
+use crate::terminal::error::{Error, Result, refused};
 use crate::terminal::output::{self, note};
 use crate::terminal::signals;
 
 const FINISH: &str = "Run the same command with --finish.";
 
 impl Run<'_> {
-    /// What the end of a run does that failed. Gives the error that the program ends with.
+    /// Ends a failed run, and returns the error that the program exits with.
     pub fn end(&mut self, error: Error) -> Error {
-        // What follows must be done to the end, even if nobody reads its output any more.
+        // The rest must be completed, even if its output is no longer read.
         signals::ignore_signals();
         let (what, hint) = match self.stage {
             Stage::Unchanged | Stage::Done => return error,
@@ -29,7 +30,7 @@ impl Run<'_> {
                 )
             }
             Stage::Resumed => (
-                format!("the move broke off: {error}"),
+                format!("the move was interrupted: {error}"),
                 "Run the same command with --finish, or with --undo.".into(),
             ),
             Stage::Opened => {
@@ -39,8 +40,7 @@ impl Run<'_> {
         Error::Broken { what, hint }
     }
 
-    /// Gives the shard back to the source, unless the marker says that the target may mint, and then drops the copy. The
-    /// error says what is left to do.
+    /// Gives the shard back to the source, unless the target may mint. The error says what is left to do.
     fn give_back(&mut self) -> Result {
         let plan = self.plan;
         let (names, source) = (&plan.names, plan.source.primary());
@@ -50,9 +50,7 @@ impl Run<'_> {
         let session = self.turn.session(&plan.source, source)?;
         let there = names.on(&session)?;
         match Begun::of(&session, &names.schema)? {
-            Some(begun) if begun.opened => {
-                return refused("another run has continued, and the target may mint", FINISH);
-            }
+            Some(begun) if begun.opened => return refused("another run has opened the target", FINISH),
             Some(begun) if plan.begun.as_ref().is_some_and(|own| *own != begun) => {
                 return refused("another run has begun another move", "Run idgenctl check.");
             }
@@ -60,7 +58,7 @@ impl Run<'_> {
                 return refused(format!("the source has {}", shown(&there)), "Run idgenctl check.");
             }
             Some(_) => {}
-            // What this run has begun first has failed.
+            // This run failed before it created the marker.
             None if there.contains(&names.schema) => {
                 self.drop_copy();
                 return Ok(());
@@ -71,14 +69,14 @@ impl Run<'_> {
         if of_target.is_some_and(|list| list.is_ok_and(|list| list.contains(plan.shard))) {
             return refused(
                 format!("the target may mint for shard {}", i32::from(plan.shard)),
-                "Take it out of its list first, if nobody has minted there. Then run the same command with --undo.",
+                "If no one has minted there, take the shard out of its list. Then run the same command with --undo.",
             );
         }
         if there.contains(&names.moving) {
             session.run("BEGIN")?;
             names.give_back(&session)?;
             self.turn.prove(&plan.source)?;
-            // It may wait for a standby, which the person learns, and may then have happened.
+            // This may wait for a standby, which is reported. After a timeout, it may have happened.
             session.run("COMMIT")?;
         }
         let list = lists::of(source)?.with(plan.shard);
@@ -86,8 +84,9 @@ impl Run<'_> {
         self.turn.prove(&plan.source)?;
         Library::of(&session)?.reopen(plan.shard)?;
         let mut left: Vec<String> = plan.away.iter().map(|server| server.name.clone()).collect();
-        let unknown = checks::unknown_standbys(&plan.source)?;
-        left.extend(unknown.map(|_| "the source has standbys that are not in the fleet".into()));
+        if !checks::unknown_standbys(&plan.source)?.is_empty() {
+            left.push("the source has standbys that are not in the fleet".into());
+        }
         left.extend(set.err().map(|error| error.to_string()));
         if !left.is_empty() {
             return refused(
@@ -107,7 +106,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Drops the copy on the target. A copy of this source's rows says so in its comment; no other schema is dropped.
+    /// Drops the copy on the target, which is known by its comment. No other schema is dropped.
     pub fn drop_copy(&self) {
         let plan = self.plan;
         let moving = &plan.names.moving;
@@ -115,7 +114,7 @@ impl Run<'_> {
             let target = plan.target.primary();
             self.turn.end_others(&plan.target, target)?;
             if plan.comment_on(target, moving)?.as_ref() == Some(&plan.mark) {
-                // Its owner may hold locks for ever, and an undo does not end by Ctrl-C.
+                // The owner could hold locks forever, and Ctrl-C does not end an undo.
                 let session = self.turn.session(&plan.target, target)?;
                 let drop = format!("DROP SCHEMA {} CASCADE", Session::identifier(moving));
                 session.run(&format!("SET lock_timeout = '10s'; {drop}"))?;
@@ -134,32 +133,19 @@ impl Run<'_> {
         let here = plan.names.on(&plan.source.primary().session()?)?;
         match &plan.begun {
             Some(begun) if begun.opened => {
-                return refused("the target may mint already: --finish is the only way", FINISH);
+                return refused("the target may already mint, so the move can only be finished", FINISH);
             }
-            None if !here.contains(&plan.names.schema) => return Err(no_move(plan, &here)),
+            None if !here.contains(&plan.names.schema) => return Err(checks::no_move(plan, &here)),
             _ => {}
         }
-        let (names, gets) =
-            (&plan.names, plan.begun.as_ref().map(|_| "gets it, its name and the shard back"));
-        let gets = gets.unwrap_or("keeps it: no move has broken off, and its list stays as it is");
-        note(format!(
-            "the source has {}, and {gets}. A copy {} is dropped on the target",
-            shown(&here),
-            names.moving
-        ));
+        let gets = match plan.begun {
+            Some(_) => "gets it, its name and the shard back",
+            None => "keeps it: no move was interrupted, and its list stays as it is",
+        };
+        let (here, moving) = (shown(&here), &plan.names.moving);
+        note(format!("the source has {here}, and {gets}. A copy {moving} is dropped on the target"));
         output::consent(plan.cli, &format!("Undo the move of schema {}?", plan.names.schema))?;
         signals::ignore_signals();
         self.give_back()
     }
-}
-
-/// The error of an undo or a finish without a move.
-pub fn no_move(plan: &Plan<'_>, here: &[String]) -> Error {
-    let source = &plan.source.primary().server.name;
-    let what = format!("no move of schema {} from {source} has broken off", plan.names.schema);
-    Error::refused(
-        format!("{what}: it has {}", shown(here)),
-        "Check that source and target are not swapped. To go back after a move that is complete, move the schema the other \
-         way.",
-    )
 }

@@ -1,28 +1,56 @@
-//! One run at a time on a server, and the sessions that an earlier run has left at work.
+//! A run, and its turn: only one run at a time changes a server, after ending the sessions that others have left there.
 
 use std::time::Duration;
 
-use super::Plan;
-use super::checks::refused;
+use super::plan::Plan;
 use super::sides::{Place, Side};
 use crate::connection::session::Session;
 use crate::connection::waiting;
-use crate::terminal::error::Result;
+use crate::terminal::error::{Result, refused};
 
-/// The sessions that hold the locks, as long as this program runs, however it ends.
+/// How far a run got, which decides what happens if it fails.
+pub enum Stage {
+    Unchanged,
+    /// This run has made changes, and undoes them.
+    Begun,
+    /// An earlier run has made changes, so the user decides.
+    Resumed,
+    /// The target may mint.
+    Opened,
+    Done,
+}
+
+pub struct Run<'a> {
+    pub plan: &'a Plan<'a>,
+    pub turn: Turn,
+    pub stage: Stage,
+}
+
+impl Run<'_> {
+    /// Creates the marker, which outlives this run.
+    pub fn begin(&mut self) -> Result {
+        self.stage = Stage::Begun;
+        if self.plan.begun.is_some() {
+            return Ok(());
+        }
+        let source = &self.plan.source;
+        let (session, begun) = (self.turn.session(source, source.primary())?, self.plan.marker(false));
+        session.run(&format!("CREATE SCHEMA {}; {}", begun.marker(), begun.write())).map(drop)
+    }
+}
+
+/// The sessions that hold the locks, which are released however the program ends.
 ///
-/// A run may sleep, with its machine or at its question, while its sessions end and another run takes its turn. So each change
-/// is made by a session that was there before the lock was seen to be held: the other run, once it has the lock, ends all
-/// such sessions before it does anything.
+/// While a run is suspended, or waits for consent, its sessions may end and another run may take its turn. So every
+/// change is made by a session that was opened before the lock was last seen held. A new holder first ends those.
 pub struct Turn {
     source: Session,
     target: Option<Session>,
-    /// The role that restores the schema.
     restorer: String,
 }
 
 impl Turn {
-    /// Waits for its turn on the primaries of both sides. An undo needs no target.
+    /// Takes the locks on both primaries, and ends the sessions of earlier runs. An undo can do without the target.
     pub fn take(plan: &Plan<'_>) -> Result<Turn> {
         let source = lock(plan.source.primary())?;
         let target = plan.target.is_reached().then(|| lock(plan.target.primary())).transpose()?;
@@ -53,16 +81,16 @@ impl Turn {
         )
     }
 
-    /// A session for a change on a side.
+    /// A session that may make changes.
     pub fn session(&self, side: &Side<'_>, place: &Place<'_>) -> Result<Session> {
         let session = place.session()?;
         self.prove(side)?;
         Ok(session)
     }
 
-    /// Ends sessions of earlier runs, or of a part of this one that was given up, such as a restore that could still commit.
-    /// Those of moves of other shards have no turn either: they could still write the whole list. Anybody may give a session
-    /// such a name, so those of other roles do not count, nor those that begin later.
+    /// Ends sessions of earlier runs, or of a failed part of this one, such as a restore that could still commit.
+    /// Sessions of moves of other shards are ended too: they could still write the whole list. Any role may give its
+    /// sessions such a name, so sessions of other roles do not count, nor those that begin later.
     pub fn end_others(&self, side: &Side<'_>, place: &Place<'_>) -> Result {
         let session = self.session(side, place)?;
         let began = session.value("SELECT clock_timestamp()", &[])?;
@@ -85,21 +113,20 @@ impl Turn {
         }
         refused(
             format!("sessions of this move on {} do not end", place.role),
-            "Look at pg_stat_activity for their application_name.",
+            "Look for their application_name in pg_stat_activity.",
         )
     }
 }
 
-/// Locks a catalog, because all databases of a server share it: two moves at once would read the same list of shards, and
-/// each would write it without the change of the other. No tenant may take this lock, and it keeps nobody from anything but
-/// maintenance of that catalog.
+/// Locks a catalog that all databases of a server share: two moves at the same time would read the same list, and each
+/// would overwrite the other's change. Tenants cannot take this lock, and it blocks only maintenance of that catalog.
 fn lock(place: &Place<'_>) -> Result<Session> {
     let session = place.session()?;
     let lock = "LOCK TABLE pg_catalog.pg_shseclabel IN SHARE UPDATE EXCLUSIVE MODE";
     match session.run(&format!("BEGIN; SET LOCAL lock_timeout = '5s'; {lock}")) {
         Err(error) if error.code() == "55P03" => refused(
             format!("another move is at work on {}", place.role),
-            "Wait until it has ended, or end the session that this one waits for, if nobody watches it.",
+            "Wait until it has ended, or end the session that this one waits for, if the move was abandoned.",
         ),
         result => result.map(|_| session),
     }

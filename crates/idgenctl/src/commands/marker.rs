@@ -1,22 +1,21 @@
-//! What moves leave in databases.
+//! The marker of a move, which outlives a run of the program.
 
 use serde::{Deserialize, Serialize};
 
 use crate::connection::session::Session;
 use crate::terminal::error::Result;
 
-/// The beginning of the names of markers. A marker is an empty schema in the database of the source, from the beginning of a
-/// move to its end. It belongs to a superuser, so no tenant can forge, change or drop it, whatever happens to the schema
-/// that moves, to its name and to its comment.
+/// The prefix of markers. A marker is an empty schema in the source's database, from the beginning of a move to its
+/// end. It belongs to a superuser, so that tenants, who may change the schema that moves, cannot forge or drop it.
 const MARKER: &str = "idgenctl_move_";
 
-/// A move that has begun and not ended: what the marker in the database of its source says.
+/// A move that has begun and not ended, as its marker describes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Begun {
-    /// The shard, which is in the name of the marker.
+    /// Part of the marker's name.
     #[serde(skip)]
     pub shard: u16,
-    /// The schema, by the name that it had before.
+    /// The schema's name before the move.
     pub schema: String,
     /// The system identifier of the target.
     pub to: String,
@@ -27,7 +26,7 @@ pub struct Begun {
 }
 
 impl Begun {
-    /// The moves from the database of a session.
+    /// The moves from a session's database.
     pub fn all(session: &Session) -> Result<Vec<Begun>> {
         let rows = session.query(
             "SELECT substr(nspname, length($1) + 1), obj_description(n.oid, 'pg_namespace')
@@ -42,17 +41,17 @@ impl Begun {
         Ok(begun.collect())
     }
 
-    /// The move of a schema from there.
+    /// The move of a schema from a session's database.
     pub fn of(session: &Session, schema: &str) -> Result<Option<Begun>> {
         Ok(Begun::all(session)?.into_iter().find(|begun| begun.schema == schema))
     }
 
-    /// The name of the marker, as SQL writes it.
+    /// The name of the marker, which needs no quotes.
     pub fn marker(&self) -> String {
         format!("{MARKER}{}", self.shard)
     }
 
-    /// The statement that writes it down.
+    /// The statement that updates the marker.
     pub fn write(&self) -> String {
         let text = serde_json::to_string(self).unwrap_or_default();
         format!("COMMENT ON SCHEMA {} IS {}", self.marker(), Session::literal(&text))

@@ -1,0 +1,99 @@
+//! The schema's names during a move, and the empty schemas that the move creates.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::connection::session::Session;
+use crate::terminal::error::Result;
+use crate::terminal::output::note;
+
+/// A statement that sets a schema's comment. An empty one removes it.
+pub fn set_comment(schema: &str, comment: &str) -> String {
+    format!("COMMENT ON SCHEMA {} IS {}", Session::identifier(schema), Session::literal(comment))
+}
+
+pub fn rename(from: &str, to: &str) -> String {
+    format!("ALTER SCHEMA {} RENAME TO {}", Session::identifier(from), Session::identifier(to))
+}
+
+/// The comment of the empty schema that keeps the name on the source.
+const KEPT: &str = "idgenctl keeps the name of a schema that has moved";
+
+/// Statements that rename an empty schema that cannot be dropped: any role may create temporary objects that use it.
+fn set_aside(schema: &str) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let aside = format!("idgenctl_left_{}", now.as_micros());
+    format!("{}; {}", rename(schema, &aside), set_comment(&aside, ""))
+}
+
+/// Drops an empty schema, or sets it aside.
+pub fn discard(session: &Session, schema: &str) -> Result {
+    session.run(&format!("DROP SCHEMA {}", Session::identifier(schema))).map(drop).or_else(|error| {
+        note(format!("{error}. It remains as an empty schema named idgenctl_left..."));
+        session.run(&set_aside(schema)).map(drop)
+    })
+}
+
+/// The names before, during and after a move.
+pub struct Names {
+    pub schema: String,
+    pub moving: String,
+    pub moved: String,
+}
+
+impl Names {
+    pub fn has(&self, schema: &str) -> bool {
+        [&self.schema, &self.moving, &self.moved].into_iter().any(|name| name == schema)
+    }
+
+    /// Those that exist in a database, except one that is only kept.
+    pub fn on(&self, session: &Session) -> Result<Vec<String>> {
+        let rows = session.query(
+            "SELECT nspname FROM pg_namespace WHERE nspname IN ($1, $2, $3) ORDER BY nspname",
+            &[&self.schema, &self.moving, &self.moved],
+        )?;
+        let is_kept = self.is_kept(session)?;
+        Ok(rows.iter().map(|row| row.string(0)).filter(|name| !(is_kept && *name == self.schema)).collect())
+    }
+
+    /// Whether an empty schema keeps the name in a database.
+    pub fn is_kept(&self, session: &Session) -> Result<bool> {
+        let rows = session.query(
+            "SELECT FROM pg_namespace AS n JOIN pg_roles AS r ON r.oid = nspowner
+             WHERE nspname = $1 AND rolsuper AND obj_description(n.oid, 'pg_namespace') = $2",
+            &[&self.schema, KEPT],
+        )?;
+        Ok(rows.len() > 0)
+    }
+
+    /// Gives the closed schema its name again, in the session's transaction.
+    pub fn give_back(&self, session: &Session) -> Result {
+        session.run("SAVEPOINT kept")?;
+        let name = Session::identifier(&self.schema);
+        if self.is_kept(session)? && session.run(&format!("DROP SCHEMA {name}")).is_err() {
+            session.run(&format!("ROLLBACK TO kept; {}", set_aside(&self.schema)))?;
+            note("an empty schema named idgenctl_left... remains, because something depends on it");
+        }
+        session.run(&rename(&self.moving, &self.schema)).map(drop)
+    }
+
+    /// Renames the schema so that clients no longer find it, and keeps its name, in the session's transaction. Whatever
+    /// the default privileges are, others only get USAGE on the empty schema.
+    pub fn take(&self, session: &Session) -> Result {
+        let (away, name) = (rename(&self.schema, &self.moving), Session::identifier(&self.schema));
+        session.run(&format!("{away}; CREATE SCHEMA {name}; {}", set_comment(&self.schema, KEPT)))?;
+        let given = session.query(
+            "SELECT format('REVOKE ALL ON SCHEMA %I FROM %I', nspname, rolname)
+             FROM pg_namespace, aclexplode(nspacl) AS given JOIN pg_roles AS r ON r.oid = grantee
+             WHERE nspname = $1 AND grantee <> nspowner",
+            &[&self.schema],
+        )?;
+        given.iter().try_for_each(|row| session.run(&row.string(0)).map(drop))?;
+        let sql = format!("REVOKE ALL ON SCHEMA {name} FROM PUBLIC; GRANT USAGE ON SCHEMA {name} TO PUBLIC");
+        session.run(&sql).map(drop)
+    }
+}
+
+/// Names that exist, for messages.
+pub fn shown(there: &[String]) -> String {
+    if there.is_empty() { "none of the names".into() } else { there.join(" and ") }
+}

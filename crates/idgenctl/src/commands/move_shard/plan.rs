@@ -1,0 +1,116 @@
+//! The plan of a move, which does not change during a run.
+
+use std::collections::BTreeSet;
+
+use idgen_ids::Shard;
+
+use super::names::Names;
+use super::sides::{Place, Servers, Side};
+use crate::cli::{Cli, Move as Arguments};
+use crate::commands::marker::Begun;
+use crate::connection::server::Server;
+use crate::connection::session::Session;
+use crate::idgen::columns;
+use crate::terminal::error::{Error, Result, refused};
+
+pub struct Plan<'a> {
+    pub cli: &'a Cli,
+    pub arguments: &'a Arguments,
+    pub names: Names,
+    pub shard: Shard,
+    /// The marker at the beginning of this run.
+    pub begun: Option<Begun>,
+    pub source: Side<'a>,
+    pub target: Side<'a>,
+    /// Servers that an undo cannot reach.
+    pub away: Vec<&'a Server>,
+    /// The target, as the owner of the schema. An undo needs none.
+    pub owner: Option<Place<'a>>,
+    /// That role; empty if it is not known.
+    pub restorer: String,
+    /// The comment of the copy, and the application_name of sessions. Both servers may have one system identifier.
+    pub mark: String,
+}
+
+impl<'a> Plan<'a> {
+    pub fn of(
+        cli: &'a Cli,
+        arguments: &'a Arguments,
+        servers: &'a Servers,
+        owner: Option<&'a Server>,
+    ) -> Result<Plan<'a>> {
+        let schema = arguments.schema.clone();
+        let [moving, moved] = ["moving", "moved"].map(|end| format!("{schema}_{end}"));
+        // The server would truncate it.
+        if moving.len() > 63 {
+            return Err(Error::Usage("the name of the schema is too long for _moving to be appended".into()));
+        }
+        let names = Names { schema, moving, moved };
+        let ([source, target], away) = servers.find(arguments.undo)?;
+        let (session, system) = (&source[0].session, &source[0].system);
+        let begun = Begun::of(session, &names.schema)?;
+        let shard = find_shard(session, &names, begun.as_ref(), arguments.shard)?;
+        let oid = session.value("SELECT oid FROM pg_database WHERE datname = current_database()", &[])?;
+        let mark = format!("idgenctl move {} of {system}/{oid}", i32::from(shard));
+        let source = Side::of("source", servers.from(), &source, &mark);
+        let target = Side::of("target", servers.to(), &target, &mark);
+        let owner = owner.map(|server| Place::new("the owner", server, &mark, false));
+        let restorer = match &owner {
+            Some(owner) => owner_role(owner, target.primary())?,
+            None => begun.as_ref().map(|begun| begun.owner.clone()).unwrap_or_default(),
+        };
+        Ok(Plan { cli, arguments, names, shard, begun, source, target, away, owner, restorer, mark })
+    }
+
+    pub fn marker(&self, opened: bool) -> Begun {
+        let (shard, to) = (i32::from(self.shard) as u16, self.target.system.clone());
+        Begun { shard, schema: self.names.schema.clone(), to, owner: self.restorer.clone(), opened }
+    }
+
+    /// The comment of a schema, which may be empty; none if there is no such schema.
+    pub fn comment_on(&self, place: &Place<'_>, schema: &str) -> Result<Option<String>> {
+        let rows = place.query(
+            "SELECT coalesce(obj_description(oid, 'pg_namespace'), '') FROM pg_namespace WHERE nspname = $1",
+            &[schema],
+        )?;
+        Ok(rows.iter().next().map(|row| row.string(0)))
+    }
+}
+
+/// The shard, from the marker or, without one, from the defaults in the schema and the command line.
+fn find_shard(session: &Session, names: &Names, begun: Option<&Begun>, given: Option<u16>) -> Result<Shard> {
+    let shards: BTreeSet<i32> = match begun {
+        Some(begun) => [begun.shard.into()].into(),
+        None => {
+            let minting = columns::minting(session)?;
+            let own = minting.iter().filter(|column| names.has(&column.schema));
+            own.filter_map(|column| column.shard).chain(given.map(i32::from)).collect()
+        }
+    };
+    match shards.first() {
+        None => refused(
+            format!("no default in schema {} names a shard", names.schema),
+            "Check the name of the schema, check that source and target are not swapped, or name the shard with --shard.",
+        ),
+        Some(shard) if shards.len() == 1 => {
+            Shard::try_from(*shard).map_err(|error| Error::Usage(error.to_string()))
+        }
+        Some(_) => refused(
+            format!("the schema mints for more than one shard: {shards:?}"),
+            "A schema moves with one shard: give all its defaults the same one.",
+        ),
+    }
+}
+
+/// The role that restores the schema.
+fn owner_role(owner: &Place<'_>, target: &Place<'_>) -> Result<String> {
+    let place = "SELECT concat_ws(' ', current_database(), pg_postmaster_start_time())";
+    let is_there = owner.value(place, &[])? == target.value(place, &[])?;
+    if is_there && owner.value("SHOW is_superuser", &[])? == "off" {
+        return owner.value("SELECT current_user", &[]);
+    }
+    refused(
+        "--owner must connect to the same database as the target, and not as a superuser",
+        "Give the connection string of the target with the user who owns the schema.",
+    )
+}
