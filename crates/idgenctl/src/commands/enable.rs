@@ -235,10 +235,20 @@ fn in_database<'a>(primary: &'a Member, database: &str, by_hand: &mut Vec<String
         }
         None => {
             check_unused(session, database)?;
-            // In one transaction: if another session creates the schema first, all of it fails.
-            let sql = "CREATE SCHEMA idgen; GRANT USAGE ON SCHEMA idgen TO PUBLIC; CREATE EXTENSION idgen SCHEMA idgen";
+            // Default privileges may give others CREATE. In one transaction: if another session creates the schema
+            // first, all of it fails.
+            let rows = session.run(
+                "SELECT concat_ws(', ', 'PUBLIC', string_agg(DISTINCT quote_ident(rolname), ', '))
+                 FROM pg_default_acl, aclexplode(defaclacl) JOIN pg_roles AS r ON r.oid = grantee
+                 WHERE defaclrole = current_user::regrole AND defaclobjtype = 'n' AND grantee <> defaclrole",
+            )?;
+            let others = rows.row(0).string(0);
+            let sql = format!(
+                "CREATE SCHEMA idgen; REVOKE ALL ON SCHEMA idgen FROM {others}; GRANT USAGE ON SCHEMA idgen TO PUBLIC;
+                 CREATE EXTENSION idgen SCHEMA idgen"
+            );
             let what = format!("create the extension in the schema idgen of database \"{database}\"");
-            steps.push(Step { what, session, sql: sql.into() });
+            steps.push(Step { what, session, sql });
             SCHEMA.into()
         }
     };

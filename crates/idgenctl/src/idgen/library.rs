@@ -46,15 +46,22 @@ pub struct Failure {
     pub message: String,
 }
 
+/// More than any list of shards takes. A longer one is from a hostile server, and would take long to read.
+const MOST_BYTES: usize = 1 << 17;
+
 /// The state of a server; none if its library is older than 0.2.
 pub fn state(session: &Session) -> Result<Option<State>> {
     session.run("LOAD 'idgen'")?;
     // Every version of the library reserves its prefix, so no one else has defined this setting.
     let rows = session.run("SELECT current_setting('idgen.state', true)")?;
     let Some(text) = rows.row(0).text(0) else { return Ok(None) };
-    serde_json::from_str(&text).map(Some).map_err(|error| {
+    let state = match text.len() {
+        ..=MOST_BYTES => serde_json::from_str(&text).map(Some).map_err(|error| error.to_string()),
+        bytes => Err(format!("it has {bytes} bytes")),
+    };
+    state.map_err(|why| {
         Error::refused(
-            format!("{} has an idgen.state that is not valid: {error}", session.server()),
+            format!("{} has an idgen.state that is not valid: {why}", session.server()),
             "Use idgenctl of the version that the server has.",
         )
     })

@@ -168,7 +168,6 @@ fn databases(server: &Server, session: &Session) -> Result<Vec<Database>> {
             seen => seen,
         };
         let inside = match seen {
-            Err(Error::Interrupted) => return Err(Error::Interrupted),
             // It has been dropped, not renamed.
             Err(error) if error.code() == "3D000" && !exists()? => continue,
             // The owner can make a database hang. If the whole server hangs, so does this statement.

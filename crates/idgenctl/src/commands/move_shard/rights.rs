@@ -34,21 +34,27 @@ pub fn look_at(plan: &Plan<'_>, name: &str) -> Result<(Session, String)> {
     Ok((session, snapshot))
 }
 
-/// Refuses objects that the owner must not restore, or cannot.
+/// Refuses objects that the owner must not restore, or cannot. The catalogs of the objects say who owns them: pg_shdepend
+/// leaves out predefined roles, such as pg_database_owner.
 fn refuse_objects_of_others(plan: &Plan<'_>, session: &Session, name: &str) -> Result {
+    let owned: String = NAMED
+        .iter()
+        .chain(&OWNED)
+        .map(|(catalog, of)| {
+            format!(
+                "UNION ALL SELECT classid, objid, {of}owner FROM used JOIN {catalog} AS c
+             ON classid = '{catalog}'::regclass AND objid = c.oid "
+            )
+        })
+        .collect();
     let others = session.value(
         &format!(
             "{USED}
              SELECT string_agg(what, ', ')
              FROM (SELECT DISTINCT format('%s of %s', pg_describe_object(classid, objid, 0), rolname)
-                   FROM (SELECT classid, objid, refobjid
-                         FROM used JOIN pg_shdepend AS s USING (classid, objid) JOIN pg_database AS d ON d.oid = dbid
-                         WHERE deptype = 'o' AND datname = current_database()
-                         UNION
-                         SELECT classid, objid, CASE nspowner WHEN 'pg_database_owner'::regrole THEN datdba ELSE nspowner END
-                         FROM used JOIN pg_namespace AS n ON classid = 'pg_namespace'::regclass AND n.oid = objid
-                              JOIN pg_database ON datname = current_database()
-                        ) AS owned (classid, objid, owner) JOIN this ON true JOIN pg_roles AS r ON r.oid = owner
+                   FROM (SELECT 0::oid, 0::oid, 0::oid WHERE false {owned}) AS owned (classid, objid, owner) JOIN this ON true
+                        JOIN pg_database ON datname = current_database()
+                        JOIN pg_roles AS r ON r.oid = CASE owner WHEN 'pg_database_owner'::regrole THEN datdba ELSE owner END
                    WHERE NOT (rolsuper AND (classid, objid) <> ('pg_namespace'::regclass::oid, this.schema))
                      AND NOT coalesce((SELECT pg_has_role(o.oid, r.oid, 'MEMBER') FROM pg_roles AS o
                                        WHERE o.rolname = $3 AND NOT o.rolsuper), false)
@@ -72,6 +78,20 @@ const NAMED: [(&str, &str); 6] = [
     ("pg_class", "rel"),
     ("pg_collation", "coll"),
     ("pg_ts_config", "cfg"),
+];
+
+/// The other catalogs of objects with an owner that a schema may have or use.
+const OWNED: [(&str, &str); 10] = [
+    ("pg_namespace", "nsp"),
+    ("pg_conversion", "con"),
+    ("pg_foreign_data_wrapper", "fdw"),
+    ("pg_foreign_server", "srv"),
+    ("pg_language", "lan"),
+    ("pg_opclass", "opc"),
+    ("pg_opfamily", "opf"),
+    ("pg_publication", "pub"),
+    ("pg_statistic_ext", "stx"),
+    ("pg_ts_dict", "dict"),
 ];
 
 /// Refuses references to objects outside the schema if their names could lead to objects of other roles on the target.

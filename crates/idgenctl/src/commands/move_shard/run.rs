@@ -90,20 +90,24 @@ impl Turn {
 
     /// Ends sessions of earlier runs, or of a failed part of this one, such as a restore that could still commit.
     /// Sessions of moves of other shards are ended too: they could still write the whole list. Any role may give its
-    /// sessions such a name, so sessions of other roles do not count, nor those that begin later.
+    /// sessions such a name, so sessions of other roles do not count, nor those that begin later, whatever the clock says.
     pub fn end_others(&self, side: &Side<'_>, place: &Place<'_>) -> Result {
         let session = self.session(side, place)?;
-        let began = session.value("SELECT clock_timestamp()", &[])?;
         let own = self.target.iter().chain([&self.source]).map(|session| session.pid().to_string());
         let own = own.collect::<Vec<_>>().join(",");
+        let others = session.value(
+            "SELECT coalesce(json_agg(json_build_array(pid, backend_start)), '[]') FROM pg_stat_activity
+             WHERE pid <> ALL ($2::integer[] || pg_backend_pid())
+               AND (usesysid IN (SELECT oid FROM pg_roles WHERE rolsuper)
+                    AND starts_with(application_name, 'idgenctl move ')
+                    OR usesysid IN (SELECT oid FROM pg_roles WHERE rolname = $3) AND application_name = $1)",
+            &[&place.name, &format!("{{{own}}}"), &self.restorer],
+        )?;
         let ask = || {
             let ended = session.query(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-                 WHERE backend_start < $2::timestamptz AND pid <> ALL ($3::integer[] || pg_backend_pid())
-                   AND (usesysid IN (SELECT oid FROM pg_roles WHERE rolsuper)
-                        AND starts_with(application_name, 'idgenctl move ')
-                        OR usesysid IN (SELECT oid FROM pg_roles WHERE rolname = $4) AND application_name = $1)",
-                &[&place.name, &began, &format!("{{{own}}}"), &self.restorer],
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE (pid, backend_start) IN (
+                     SELECT (other->>0)::integer, (other->>1)::timestamptz FROM json_array_elements($1::json) AS other)",
+                &[&others],
             )?;
             Ok((ended.len() == 0).then_some(()))
         };
