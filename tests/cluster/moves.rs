@@ -1400,7 +1400,7 @@ fn a_person_learns_how_a_move_goes_on() {
     run(the_move(&source, &target));
     let now = || (place(&source), place(&target), rows(&target));
     let before = now();
-    refused(ask("--undo"), &["no move of schema insta5 from ", "it has insta5_moved"]);
+    refused(ask("--undo"), &["no interrupted move of schema insta5 from ", "it has insta5_moved"]);
     let said = said_by(ask("--finish"));
     assert!(said.contains("the move is complete, and nothing is left to finish"), "{said}");
     refused_first(the_move(&source, &target), &["the source has insta5_moved, the target has insta5"]);
@@ -1500,7 +1500,7 @@ fn a_tenant_forges_no_move() {
     ));
     for how in ["--undo", "--finish"] {
         let command = moves("insta7", &source.target("postgres"), &target.target("postgres"), &[how]);
-        refused(command, &["no move of schema insta7 from "]);
+        refused(command, &["no interrupted move of schema insta7 from "]);
     }
     mallory.run("DROP SCHEMA idgenctl_move_77, insta7_moving CASCADE; CREATE SCHEMA idgenctl_move_5");
     refused(the_move(&source, &target), &["schema \"idgenctl_move_5\" already exists"]);
