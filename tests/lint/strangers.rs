@@ -34,11 +34,12 @@ fn scripts() -> Vec<(String, String)> {
         .chain(files("sql", ".sql"));
     // The install script and the update script have three parts each.
     let folders = ["sql/takeover/", "sql/update/"];
-    let is_part = |path: &str| path == "sql/idgen.sql" || folders.iter().any(|folder| path.starts_with(folder));
+    let is_part =
+        |path: &str| path == "sql/idgen.sql" || folders.iter().any(|folder| path.starts_with(folder));
     let whole = paths.filter(|path| !is_part(path)).map(|path| (path.clone(), read(&path)));
     let parts = folders.map(|folder| {
-        let parts = [&format!("{folder}before.sql"), "sql/idgen.sql", &format!("{folder}after.sql")];
-        (folder.to_owned(), parts.map(read).concat())
+        let part = |name: &str| read(&format!("{folder}{name}"));
+        (folder.to_owned(), part("before.sql") + &read("sql/idgen.sql") + &part("after.sql"))
     });
     whole.chain(parts).collect()
 }
