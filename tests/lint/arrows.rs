@@ -58,10 +58,20 @@ fn paths<'a>(text: &'a str, before: &str, found: &mut Vec<String>) -> &'a str {
     }
 }
 
-/// The paths in the source of a module, from the root of the crate on.
-fn named(own: &str, source: &str, modules: &BTreeSet<String>) -> Vec<String> {
-    let lines = source.lines().map(|line| line.split("//").next().unwrap_or_default());
-    let code = lines.collect::<Vec<_>>().join("\n");
+/// The code of a file without comments: that of its module, and that of modules inside it, whose `super` is the file.
+fn codes(source: &str) -> [String; 2] {
+    let (mut codes, mut is_inside) = ([String::new(), String::new()], false);
+    for line in source.lines() {
+        let code = line.split("//").next().unwrap_or_default();
+        let begins = code.trim_start_matches("pub ").starts_with("mod ") && code.ends_with('{');
+        is_inside = begins || is_inside && code != "}";
+        codes[usize::from(is_inside)] += &format!("{code}\n");
+    }
+    codes
+}
+
+/// The paths in the code of a module, from the root of the crate on.
+fn named(own: &str, code: &str, modules: &BTreeSet<String>) -> Vec<String> {
     let mut found = Vec::new();
     for (place, _) in code.match_indices("::") {
         let (word, mut rest) = (last_name(&code[..place]), &code[place + 2..]);
@@ -98,9 +108,10 @@ fn arrows(files: &[(String, String)]) -> Arrows {
         path.to_owned()
     };
     let used = files.iter().map(|(path, source)| {
-        let own = module(path);
-        let used =
-            named(&own, source, &modules).iter().map(|path| of(path)).filter(|used| *used != own).collect();
+        let (own, [code, inside]) = (module(path), codes(source));
+        let named =
+            [named(&own, &code, &modules), named(&format!("{own}::inside"), &inside, &modules)].concat();
+        let used = named.iter().map(|path| of(path)).filter(|used| *used != own).collect();
         (own, used)
     });
     used.collect()
@@ -245,7 +256,7 @@ fn a_circle_is_found() {
                 assert_eq!(found, ["a uses a::b uses a"], "{forth} {back}");
             }
         }
-        let harmless = "// use crate::a;\nuse crate::c;";
+        let harmless = "// use crate::a;\nuse crate::c;\nmod tests {\n    use super::*;\n}\n";
         assert_eq!(found(&[("lib.rs", ""), ("a.rs", forth), ("a/b.rs", harmless), ("c.rs", "")]), [""; 0]);
     }
     let long = [
