@@ -233,7 +233,7 @@ CREATE OR REPLACE FUNCTION idgen_portable.refuse_null(argument text) RETURNS voi
     LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = concat('argument "', argument, '" must not be null'),
-        DETAIL = 'idgen accepts no null for this argument.',
+        DETAIL = 'idgen does not accept null for this argument.',
         HINT = CASE argument WHEN 'shard' THEN 'Pass a shard, or call snowflake_next_id() without an '
                                                'argument, which uses "idgen.shard".'
                              ELSE 'Pass a value that is not null.' END;
@@ -1232,7 +1232,7 @@ BEGIN
             MESSAGE = concat('argument "', CASE WHEN target IS NULL THEN 'schema'
                                                 WHEN new_shard IS NULL THEN 'shard' ELSE 'share' END,
                              '" must not be null'),
-            DETAIL = 'idgen accepts no null for this argument.',
+            DETAIL = 'idgen does not accept null for this argument.',
             HINT = 'Pass a value that is not null.';
     ELSIF new_shard NOT BETWEEN 0 AND 8191 THEN
         PERFORM idgen_portable.refuse_part('shard', new_shard, 8191);

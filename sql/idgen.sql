@@ -3,37 +3,37 @@
 
 -- Minting ---------------------------------------------------------------------------------------
 
--- What the planner makes of these calls in the defaults of COPY, which otherwise would not insert in batches: see
--- src/pg/planner.rs. SQL cannot call them.
+-- The planner replaces calls that mint by calls of these in the defaults of COPY, which would otherwise not insert in
+-- batches: see src/pg/planner.rs. SQL cannot call them.
 CREATE OR REPLACE FUNCTION @extschema@.idgen_next_id(shard integer, planned internal) RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_next_id_wrapper'
     LANGUAGE C STABLE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION @extschema@.idgen_next_id(integer, internal) IS
-'What the planner makes of snowflake_next_id(shard) in the defaults of COPY, so that it inserts in batches. For use by the planner only.';
+'Replaces snowflake_next_id(shard) in the defaults of COPY, which then inserts in batches. Only the planner can call it.';
 
 CREATE OR REPLACE FUNCTION @extschema@.idgen_next_id(planned internal) RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_next_id_of_session_wrapper'
     LANGUAGE C STABLE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION @extschema@.idgen_next_id(internal) IS
-'What the planner makes of snowflake_next_id() in the defaults of COPY. For use by the planner only.';
+'Replaces snowflake_next_id() in the defaults of COPY. Only the planner can call it.';
 
 CREATE OR REPLACE FUNCTION @extschema@.idgen_next_id_js(shard integer, planned internal) RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_next_id_js_wrapper'
     LANGUAGE C STABLE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION @extschema@.idgen_next_id_js(integer, internal) IS
-'What the planner makes of snowflake_next_id_js(shard) in the defaults of COPY. For use by the planner only.';
+'Replaces snowflake_next_id_js(shard) in the defaults of COPY. Only the planner can call it.';
 
 CREATE OR REPLACE FUNCTION @extschema@.idgen_simplify(request internal) RETURNS internal
     AS 'MODULE_PATHNAME', 'idgen_simplify_wrapper'
     LANGUAGE C STABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION @extschema@.idgen_simplify(internal) IS
-'Support function of the minting functions: puts their twins above in their place in the defaults of COPY. For use by the planner only.';
+'Support function of snowflake_next_id and snowflake_next_id_js: replaces them by idgen_next_id and idgen_next_id_js in the defaults of COPY. Only the planner can call it.';
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_next_id(shard integer) RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_next_id_wrapper'
     LANGUAGE C VOLATILE PARALLEL RESTRICTED SUPPORT @extschema@.idgen_simplify;
 COMMENT ON FUNCTION @extschema@.snowflake_next_id(integer) IS
-'Mints an id for a logical shard (0 to 8191). It is greater than every id of the shard that this session has got before and, to the millisecond, greater than those of all other sessions. Intended for column defaults. Errors: 22004 null shard, 22023 shard out of range, 40001 clock behind, shard out of ids for now or mark not durable within idgen.max_wait, 55000 shard not allowed on this server or library that has to be preloaded, 2200H range of ids used up.';
+'Mints an id for a logical shard (0 to 8191). It is greater than every id of the shard that this session has obtained before and, to the millisecond, greater than those of all other sessions. Intended for column defaults. Errors: 22004 null shard, 22023 shard out of range, 40001 clock behind, shard out of ids for now or mark not durable within idgen.max_wait, 55000 shard not allowed on this server or library that has to be preloaded, 2200H range of ids used up.';
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_next_id() RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_next_id_of_session_wrapper'
@@ -51,7 +51,7 @@ CREATE OR REPLACE FUNCTION @extschema@.snowflake_next_id_js(shard integer) RETUR
     AS 'MODULE_PATHNAME', 'snowflake_next_id_js_wrapper'
     LANGUAGE C VOLATILE PARALLEL RESTRICTED SUPPORT @extschema@.idgen_simplify;
 COMMENT ON FUNCTION @extschema@.snowflake_next_id_js(integer) IS
-'Mints an id below 2^53, which JavaScript represents exactly: 32 bits of seconds since idgen.epoch, 8 bits of logical shard (0 to 255) and 12 bits of sequence, hence at most 4096 ids per second for each shard. It is greater than every id that any session has got from this function for the shard before. Keep these ids in columns of their own: they are all smaller than those of snowflake_next_id. Decode them with snowflake_decode(id, ''js53''). Errors: 22004 null shard, 22023 shard out of range, and those of snowflake_next_id(shard).';
+'Mints an id below 2^53, which JavaScript represents exactly: 32 bits of seconds since idgen.epoch, 8 bits of logical shard (0 to 255) and 12 bits of sequence, hence at most 4096 ids per second for each shard. It is greater than every id that any session has obtained from this function for the shard before. Keep these ids in columns of their own: they are all smaller than those of snowflake_next_id. Decode them with snowflake_decode(id, ''js53''). Errors: 22004 null shard, 22023 shard out of range, and those of snowflake_next_id(shard).';
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_last_id() RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_last_id_wrapper'
@@ -63,7 +63,7 @@ CREATE OR REPLACE FUNCTION @extschema@.snowflake_advance(shard integer, past big
     AS 'MODULE_PATHNAME', 'snowflake_advance_wrapper'
     LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION @extschema@.snowflake_advance(integer, bigint) IS
-'Makes the next id of a shard (0 to 8191) greater than the given id, and that of snowflake_next_id_js of a later second, durably before it returns. For use after a shard has been moved to this server, or after a migration from another function. Returns the smallest id that can be minted next. The shard need not be in idgen.allowed_shards yet, and may be closed. Not executable by PUBLIC. Errors: 22004 null argument, 22023 shard out of range or id further ahead of the system clock than idgen.max_ahead, 2200H id at the end of the range, and those of snowflake_next_id(shard) except for shards that are not allowed.';
+'Makes the next id of a shard (0 to 8191) greater than the given id, and the next id of snowflake_next_id_js one of a later second. This is durable when the function returns. For use after a shard has been moved to this server, or after a migration from another function. Returns the smallest id that can be minted next. The shard need not be in idgen.allowed_shards yet, and may be closed. Not executable by PUBLIC. Errors: 22004 null argument, 22023 shard out of range or id further ahead of the system clock than idgen.max_ahead, 2200H id at the end of the range, and those of snowflake_next_id(shard) except for shards that are not allowed.';
 REVOKE ALL ON FUNCTION @extschema@.snowflake_advance(integer, bigint) FROM PUBLIC;
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_safe_horizon() RETURNS bigint
@@ -76,7 +76,7 @@ COMMENT ON FUNCTION @extschema@.snowflake_safe_horizon() IS
 
 -- A function is LEAKPROOF if it does nothing but return its result, whatever its argument and the state of the server.
 -- Otherwise a condition on it could tell a role about rows that row-level security hides from it. So those that depend
--- on idgen.epoch are not: they fail while that has a value that was not accepted.
+-- on idgen.epoch are not: they fail while its value is one that was not accepted.
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_decode(
         id bigint, OUT created_at timestamptz, OUT shard integer, OUT sequence integer)
@@ -225,7 +225,7 @@ DECLARE
         '(((?:[A-Za-z0-9_$.]|"(?:[^"]|"")*")+)[(](?:(?:shard|"shard") => )?([0-9]*)[)]'
         '|''(?:[^'']|'''')*''|(?:[A-Za-z0-9_$.]|"(?:[^"]|"")*")+|.)';
     known CONSTANT text := '^(''.*|"?text"?|numeric|character|varying|[(): |])$';
-    -- A constant of any type but these, which are short or stored as long as they are printed: boolean, "char", name,
+    -- A constant of any type but these, which are short in print or as long as they are stored: boolean, "char", name,
     -- bigint, smallint, integer, text, oid, real, double precision, unknown, character, character varying, date, time,
     -- timestamp, timestamptz, interval, timetz, regclass and uuid.
     long CONSTANT text := 'consttype (?!(16|18|19|2[01356]|70[015]|104[23]|108[23]|1114|1184|1186|1266|2205|2950) )';
@@ -235,8 +235,8 @@ DECLARE
     greatest text;
 BEGIN
     -- PostgreSQL raises an error for an expression that is nested too deeply, and for one that is not a default. It
-    -- prints a constant of a few bytes, such as a numeric or an array of rows, as hundreds of megabytes. So one table's
-    -- owner could keep everybody from reading the view. This is a subtransaction less than catching the error.
+    -- prints a constant of a few bytes, such as a numeric or an array of rows, as hundreds of megabytes. So the owner
+    -- of one table could make the view fail for everybody. To catch the error would take a subtransaction.
     IF octet_length("default"::text) > 10000 OR "default"::text ~ long THEN
         expression := '/* not read: it could be too long */';
         RETURN;
@@ -244,7 +244,7 @@ BEGIN
         expression := '/* not a default */';
         RETURN;
     END IF;
-    -- A default has no columns. With the relation, PostgreSQL would wait for whoever has locked it.
+    -- A default has no columns. With the relation, PostgreSQL would wait for a session that has locked it.
     expression := pg_get_expr("default", 0);
     SELECT count(call) > 0 AND bool_and(call IS NOT NULL OR part[1] NOT IN (next_id, next_id_js)),
            count(call) > 0 AND bool_and(call IS NOT NULL OR part[1] ~ known),
@@ -328,13 +328,13 @@ CREATE OR REPLACE FUNCTION @extschema@.idgen_allows(shard integer) RETURNS boole
     AS 'MODULE_PATHNAME', 'idgen_allows_wrapper'
     LANGUAGE C STABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION @extschema@.idgen_allows(integer) IS
-'Tests whether idgen.allowed_shards lets this server mint for a shard. Finds the columns of idgen_columns for which it may not.';
+'Tests whether idgen.allowed_shards lets this server mint for a shard. For finding columns of idgen_columns for which it may not.';
 
 CREATE OR REPLACE FUNCTION @extschema@.idgen_has_integer(expression pg_node_tree, number integer) RETURNS boolean
     AS 'MODULE_PATHNAME', 'idgen_has_integer_wrapper'
     LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION @extschema@.idgen_has_integer(pg_node_tree, integer) IS
-'Tests whether an expression of the catalog contains the number as a constant of type integer, or a constant with the same four bytes. Finds the defaults that might mint for a shard many times faster than idgen_columns can read them.';
+'Tests whether an expression of the catalog contains the number as a constant of type integer, or a constant with the same four bytes. For finding defaults that might mint for a shard, many times faster than idgen_columns can read them.';
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_assign_shard(
         "schema" regnamespace, shard integer, share boolean DEFAULT false)
@@ -359,7 +359,7 @@ BEGIN
     IF target IS NULL OR new_shard IS NULL OR share IS NULL THEN
         RAISE EXCEPTION 'argument "%" must not be null',
                 CASE WHEN target IS NULL THEN 'schema' WHEN new_shard IS NULL THEN 'shard' ELSE 'share' END
-            USING ERRCODE = '22004', DETAIL = 'idgen accepts no null for this argument.',
+            USING ERRCODE = '22004', DETAIL = 'idgen does not accept null for this argument.',
                   HINT = 'Pass a value that is not null.';
     ELSIF new_shard NOT BETWEEN 0 AND 8191 THEN
         RAISE EXCEPTION 'shard % is out of range', new_shard
@@ -581,7 +581,7 @@ COMMENT ON COLUMN @extschema@.idgen_status.years_left IS 'Years of 365.25 days u
 COMMENT ON COLUMN @extschema@.idgen_status.warning IS 'The worst problem that may take the server down or keep ids from being minted, in this order: too few replication origins for the mark, a mark that has been removed since the server started, a configured value that was not accepted, no list of shards on a server that preloads Citus, a clock before the epoch, a mark that counts from another epoch or is too far ahead of the clock (on a standby, one that would keep it from minting after a promotion), a forward jump of the clock, standbys that do not acknowledge the mark, a clock behind the ids, a value in the configuration files that is not in effect, the end of the range within 5 years, or idgen.max_clock_jump left at -1. Null if there is none.';
 COMMENT ON COLUMN @extschema@.idgen_status.warning_code IS 'A short word for the warning, for programs. It does not change when the text does.';
 COMMENT ON COLUMN @extschema@.idgen_status.warning_hint IS 'What to do about the warning.';
-COMMENT ON COLUMN @extschema@.idgen_status.mints IS 'Whether a call for an id, of a shard that this server may mint for, would be served now, perhaps after waiting. False during recovery. A single shard may still have run out of ids, or be ahead of a clock that was set back.';
+COMMENT ON COLUMN @extschema@.idgen_status.mints IS 'Whether a call for an id of an allowed shard would succeed now, perhaps after waiting. False during recovery. A single shard may still have run out of ids, or be ahead of a clock that was set back.';
 COMMENT ON COLUMN @extschema@.idgen_status.closed_shards IS 'Shards that snowflake_close_shard has closed on this server, as in idgen.allowed_shards; empty if there are none.';
 COMMENT ON COLUMN @extschema@.idgen_status.shard IS 'Setting idgen.shard of this session; -1 means unset.';
 COMMENT ON COLUMN @extschema@.idgen_status.allowed_shards IS 'Setting idgen.allowed_shards; empty means all shards, or none on a server that preloads Citus.';
@@ -650,12 +650,12 @@ CREATE OR REPLACE FUNCTION @extschema@.snowflake_check() RETURNS timestamptz
     AS 'MODULE_PATHNAME', 'snowflake_check_wrapper'
     LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION @extschema@.snowflake_check() IS
-'Checks whether this server mints ids, without minting one: does what snowflake_next_id does except for taking an id, and raises its error if the reason concerns more than one shard. Like a call for an id it may wait, and renews the mark if that is due. Returns the time up to which ids can be minted before the mark must be renewed. Counts as no refusal. For members of pg_monitor. Errors: 2200H range of ids used up, 25006 during recovery, 53400 no free replication origin, 55000 otherwise.';
+'Checks whether this server mints ids, without minting one: does what snowflake_next_id does except for taking an id, and raises its error if the reason concerns more than one shard. Like a call for an id it may wait, and renews the mark if that is due. Returns the time up to which ids can be minted before the mark must be renewed. Refusals are not counted. For members of pg_monitor. Errors: 2200H range of ids used up, 25006 during recovery, 53400 no free replication origin, 55000 otherwise.';
 REVOKE ALL ON FUNCTION @extschema@.snowflake_check() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION @extschema@.snowflake_check() TO pg_monitor;
 
--- What DROP EXTENSION idgen CASCADE drops besides the extension, found by the dependencies in the catalog as
--- PostgreSQL does: an object is dropped with whatever it depends on, and an internal part of another object (of a
+-- What DROP EXTENSION idgen CASCADE drops besides the extension, found by the dependencies in the catalog as PostgreSQL
+-- does: an object is dropped along with anything that it depends on, and an internal part of another object (of a
 -- table, or of another extension) takes that object along.
 CREATE OR REPLACE FUNCTION @extschema@.idgen_dependents(
         OUT kind text, OUT object text, OUT data text, OUT bytes bigint, OUT depends_on text, OUT statement text,
@@ -786,7 +786,7 @@ CREATE OR REPLACE FUNCTION @extschema@.idgen_begin() RETURNS boolean
     AS 'MODULE_PATHNAME', 'idgen_begin_wrapper'
     LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.idgen_begin() IS
-'Called by CREATE EXTENSION. On a server that mints without a preload, lets all sessions mint if this one belongs to a superuser and there is room for the high-water mark, by writing a first mark that lies before all ids. Returns whether it has. Error: 55000 if the library has to be preloaded.';
+'Called by CREATE EXTENSION. On a server that mints without a preload, lets all sessions mint: writes a first high-water mark, which lies before all ids, if the session belongs to a superuser and there is room for the mark. Returns whether it has written one. Error: 55000 if the library has to be preloaded.';
 REVOKE ALL ON FUNCTION @extschema@.idgen_begin() FROM PUBLIC;
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_remove_mark() RETURNS boolean
@@ -807,31 +807,32 @@ CREATE OR REPLACE FUNCTION @extschema@.snowflake_accept_clock() RETURNS interval
     AS 'MODULE_PATHNAME', 'snowflake_accept_clock_wrapper'
     LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.snowflake_accept_clock() IS
-'Accepts the system clock of this server as it is now, after a jump forward for which idgen mints nothing. Returns how far it had jumped, or zero if it had not. The next jump is measured from here. Takes effect at once, even if the transaction is rolled back. For superusers only. Errors: 42501 not a superuser, 25006 during recovery, 55000 library that has to be preloaded, configured idgen.epoch not accepted, or clock before it, 2200H clock past the range of ids.';
+'Accepts the system clock of this server as it is now, after a forward jump that has stopped minting. Returns how far it had jumped, or zero if it had not. The next jump is measured from here. Takes effect at once, even if the transaction is rolled back. For superusers only. Errors: 42501 not a superuser, 25006 during recovery, 55000 library that has to be preloaded, configured idgen.epoch not accepted, or clock before it, 2200H clock past the range of ids.';
 REVOKE ALL ON FUNCTION @extschema@.snowflake_accept_clock() FROM PUBLIC;
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_close_shard(shard integer) RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_close_shard_wrapper'
     LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.snowflake_close_shard(integer) IS
-'Closes a shard (0 to 8191) on this server, in both layouts: every call for it that visits shared memory from now on fails, whatever idgen.allowed_shards says, until snowflake_reopen_shard(shard) or a restart. Returns the first id that this server will never mint for the shard: every id that any session has got or can still get is less. A server on which snowflake_advance has gone past that id repeats none of them, and none of snowflake_next_id_js. Waits for no session. Takes effect at once, even if the transaction is rolled back. For superusers only. Errors: 22004 null shard, 22023 shard out of range, 42501 not a superuser, 25006 during recovery, 55000 library that has to be preloaded, configured idgen.epoch not accepted, or mark of another epoch or removed since the server started, 2200H no id left for another server.';
+'Closes a shard (0 to 8191) on this server, in both layouts: every call for it that visits shared memory from now on fails, whatever idgen.allowed_shards says, until snowflake_reopen_shard(shard) or a restart. Returns the first id that this server will never mint for the shard: every id that any session has obtained or can still obtain is smaller. A server on which snowflake_advance has gone past that id repeats none of them, and none of snowflake_next_id_js. Waits for no session. Takes effect at once, even if the transaction is rolled back. For superusers only. Errors: 22004 null shard, 22023 shard out of range, 42501 not a superuser, 25006 during recovery, 55000 library that has to be preloaded, configured idgen.epoch not accepted, or mark of another epoch or removed since the server started, 2200H no id left for another server.';
 REVOKE ALL ON FUNCTION @extschema@.snowflake_close_shard(integer) FROM PUBLIC;
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_reopen_shard(shard integer) RETURNS boolean
     AS 'MODULE_PATHNAME', 'snowflake_reopen_shard_wrapper'
     LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.snowflake_reopen_shard(integer) IS
-'Lets a shard mint on this server again that snowflake_close_shard has closed, and returns whether it was closed. If another server has minted for the shard meanwhile, close it there and call snowflake_advance here first. Takes effect at once, even if the transaction is rolled back. For superusers only. Errors: 22004 null shard, 22023 shard out of range, 42501 not a superuser, 25006 during recovery, 55000 library that has to be preloaded.';
+'Reopens a shard that snowflake_close_shard has closed on this server, and returns whether it was closed. If another server has minted for the shard meanwhile, close it there and call snowflake_advance here first. Takes effect at once, even if the transaction is rolled back. For superusers only. Errors: 22004 null shard, 22023 shard out of range, 42501 not a superuser, 25006 during recovery, 55000 library that has to be preloaded.';
 REVOKE ALL ON FUNCTION @extschema@.snowflake_reopen_shard(integer) FROM PUBLIC;
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_raise_mark(past timestamptz) RETURNS timestamptz
     AS 'MODULE_PATHNAME', 'snowflake_raise_mark_wrapper'
     LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.snowflake_raise_mark(timestamptz) IS
-'Makes all ids of calls that begin afterwards later than the given time, for all shards of both layouts, durably before it returns: also after a restart, and on a synchronous standby that is promoted. For a server that takes the place of another one: pass idgen_status.mark_at of that server. Returns the first time that an id can have now. Takes effect even if the transaction is rolled back. For superusers only. Errors: 22004 null time, 22023 time further ahead of the system clock than idgen.max_ahead, 42501 not a superuser, and those of snowflake_check().';
+'Makes the ids of all calls that begin afterwards later than the given time, for all shards of both layouts. This is durable when the function returns, also on a synchronous standby that is promoted. For a server that takes the place of another one: pass idgen_status.mark_at of that server. Returns the first time that an id can have now. Takes effect even if the transaction is rolled back. For superusers only. Errors: 22004 null time, 22023 time further ahead of the system clock than idgen.max_ahead, 42501 not a superuser, and those of snowflake_check().';
 REVOKE ALL ON FUNCTION @extschema@.snowflake_raise_mark(timestamptz) FROM PUBLIC;
 
--- Before the first id, not with it. A server that lacks the preload that it needs says so at the first call.
+-- The first mark is written now, not with the first id. A server that needs a preload, but lacks it, raises its error
+-- at the first call.
 DO $$
 DECLARE
     problem text;

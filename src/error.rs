@@ -28,8 +28,9 @@ macro_rules! reasons {
     };
 }
 
-// 40001 is for what passes by itself: the call waited in vain, or a prepared transaction has yet to end. Clients know it
-// as a request to try the whole transaction again. 55000 is for what somebody has to change first.
+// 40001 is for conditions that pass without action: the call has waited too long, or a prepared transaction has yet to
+// end. To clients it means that they should try the whole transaction again. 55000 is for what an administrator has to
+// change first.
 reasons! {
     ShardFull "shard_full" ERRCODE_T_R_SERIALIZATION_FAILURE;
     BatchTooLarge "batch_too_large" ERRCODE_INVALID_PARAMETER_VALUE;
@@ -73,25 +74,25 @@ pub struct Row {
     pub class: Class,
     /// The name of the variant.
     variant: &'static str,
-    /// What the view `idgen_status` shows of it besides the texts, if it may be the warning there.
+    /// Its code and severity, if the view `idgen_status` may show it.
     pub known: Option<Known>,
     pub message: String,
     detail: String,
     pub hint: String,
 }
 
-/// What programs tell a warning by.
+/// How programs recognize a warning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Known {
     /// A short word that never changes.
     pub code: &'static str,
-    /// `error` if it keeps ids from being minted, now or after the next restart, or may take the server down or let ids be
-    /// repeated; otherwise `warning`.
+    /// `error` if it keeps ids from being minted, now or after the next restart, or may take the server down or let ids
+    /// be repeated; otherwise `warning`.
     pub severity: &'static str,
 }
 
 impl From<Row> for ErrorReport {
-    /// Programs that have to tell errors of one SQLSTATE apart go by the routine, which is the reason of a refusal.
+    /// By the routine, programs can tell errors of one SQLSTATE apart: it is the reason of a refusal.
     fn from(Row { class: Class(code, reason), variant, known, message, detail, hint }: Row) -> ErrorReport {
         let reason = reason.map(|reason| Reason::ALL[reason as usize].1);
         let routine = reason.or(known.map(|known| known.code)).unwrap_or(variant);
@@ -185,7 +186,7 @@ table! {
             }
             => Reason::NullArgument,
             "argument \"{argument}\" must not be null",
-            "idgen accepts no null for this argument.",
+            "idgen does not accept null for this argument.",
             "{hint}";
         Part(part: OutOfRange = OutOfRange { part: "shard", value: 8192, max: 8191 })
             where OutOfRange { part, value, max } = part
@@ -310,8 +311,8 @@ table! {
             "Raise it on every standby first, then on the primary, and restart them once their clocks are right.";
         NotSuperuser(action: &'static str = "act") => Code::ERRCODE_INSUFFICIENT_PRIVILEGE,
             "must be superuser to {action}",
-            "The shards and the high-water mark of idgen are those of all databases of the cluster.",
-            "Only a superuser may do this, whatever is granted on the function.";
+            "The shards and the high-water mark of idgen belong to all databases of the cluster.",
+            "Only a superuser may do this, even if other roles may execute the function.";
         InRecovery(action: &'static str = "act") => Code::ERRCODE_READ_ONLY_SQL_TRANSACTION,
             "cannot {action} during recovery",
             "A server in recovery mints no ids, and leaves the high-water mark of idgen to the primary.",
@@ -441,7 +442,7 @@ table! {
         Prepared { count = 1 } => Reason::PreparedTransactions,
             "cannot determine the safe horizon while there are prepared transactions",
             "This cluster has {count} of them, and idgen has no record of when they minted ids.",
-            "Try again. If pg_prepared_xacts lists one that nobody will end, use COMMIT PREPARED or ROLLBACK PREPARED.";
+            "Try again. If pg_prepared_xacts lists one that will never be ended, use COMMIT PREPARED or ROLLBACK PREPARED.";
         AdvanceTooFar { by_ms = 1, max_ahead_ms = 1 } => Reason::BadArgument,
             "the id to advance past lies in the future",
             "It is {by_ms} ms ahead of the system clock; \"idgen.max_ahead\" allows {max_ahead_ms} ms.",
@@ -461,8 +462,8 @@ table! {
 }
 
 table! {
-    /// What the server log or the view `idgen_status` warns of. No call raises a warning, except for an error that the
-    /// next call would raise.
+    /// A warning in the server log or in the view `idgen_status`, or an error that the next call would raise. No call
+    /// raises a warning.
     enum Warning: Error(Error) {
         MarkInFuture { by_ms: u64 = 1 }
             where span = duration(*by_ms), hint = if *by_ms > HOUR_MS {
@@ -477,7 +478,7 @@ table! {
             "It is {span} ahead of the system clock. No id is minted until it is within \"idgen.max_ahead\".",
             "{hint}";
         FirstMark { connected: usize = 1 } => Code::ERRCODE_WARNING,
-            "the high-water mark of ids is about to be written for the first time, with {connected} receivers of WAL \
+            "the high-water mark of ids is about to be written for the first time, with {connected} WAL receivers \
              connected",
             "Every standby needs a free replication origin for it. A standby without one shuts down when it replays the \
              mark.",
@@ -518,10 +519,10 @@ table! {
     }
 }
 
-/// If a correct clock is further behind than this, somebody has to act, because it will not catch up soon enough.
+/// If a correct clock is further behind than this, it will not catch up soon, and an administrator has to act.
 const HOUR_MS: u64 = 3_600_000;
 
-/// A sentence about when a clock that is this far behind lets minting resume.
+/// A sentence that says when minting resumes with a clock that is this far behind.
 fn resumes(by_ms: u64, max_ahead_ms: u64) -> String {
     let behind_ms = by_ms.saturating_sub(max_ahead_ms);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -1,6 +1,8 @@
-//! The host of the core, implemented on PostgreSQL, and what is asked of it besides ids.
+//! The host of the core, implemented on PostgreSQL, and other operations on the mark.
 
-use idgen_core::host::{Host, Point, Wait};
+#[cfg(feature = "pg_test")]
+use idgen_core::host::Point;
+use idgen_core::host::{Host, Wait};
 use idgen_core::mark::{Progress, renewal, stored};
 use idgen_core::shared::{Backend, Shared};
 use idgen_ids::Tick;
@@ -9,7 +11,6 @@ use idgen_ids::id::MAX_TICK;
 
 use crate::clock;
 use crate::error::{Error, Warning};
-use crate::fault;
 use crate::memory;
 use crate::pg::shmem::{self, LwLocks, Segment};
 use crate::pg::{backend, origin, standbys};
@@ -19,7 +20,7 @@ use crate::settings;
 #[derive(Clone, Copy)]
 pub struct Postgres {
     pub segment: &'static Segment,
-    /// Counts the refusal, or not: for [`origin::write_mark`], which raises its error itself.
+    /// Counts a refusal, or does not: for [`origin::write_mark`], which raises its error itself.
     refuse: fn(Error) -> Error,
 }
 
@@ -37,7 +38,7 @@ pub fn host_at_hand() -> Option<Postgres> {
     Some(Postgres { segment: shmem::at_hand()?, refuse: count_refusal })
 }
 
-/// This server, for calls that count as no refusal.
+/// Like [`host`], but refusals are not counted.
 ///
 /// # Errors
 /// As [`host`].
@@ -56,11 +57,11 @@ pub fn count_refusal(error: Error) -> Error {
     error
 }
 
-/// Checks that nothing keeps ids of all shards from being minted above this stored mark: the clock, the mark, or a
-/// setting that is invalid or missing.
+/// Checks that ids can be minted above this stored mark, as far as that does not depend on the shard: the clock, the
+/// mark, and the settings.
 ///
 /// # Errors
-/// What does.
+/// The first obstacle found.
 pub fn check_minting(stored: Option<Progress>) -> Result<(), Warning> {
     settings::check_allowed_shards()?;
     let now = clock::now()?;
@@ -75,7 +76,8 @@ pub fn check_minting(stored: Option<Progress>) -> Result<(), Warning> {
     }
 }
 
-/// Checks that the user may change the mark, and that this server can, for messages such as "must be superuser to ...".
+/// Checks that the user is a superuser and the server is not in recovery, for an action that messages name, such as
+/// "must be superuser to ...".
 ///
 /// # Errors
 /// 42501 if the user is not a superuser; 25006 in recovery.
@@ -90,10 +92,18 @@ pub fn check_administrator(action: &'static str) -> Result<(), Error> {
 }
 
 /// Whether this session may write the first mark of the cluster. A preload is a decision for the whole cluster. Without
-/// one, the owner of a single database could create the extension, mint, and so shut standbys down that have no room for
-/// the mark.
+/// one, the owner of a single database could create the extension, mint, and so shut standbys down that have no room
+/// for the mark.
 pub fn may_write_first_mark() -> bool {
     shmem::preloaded() || backend::superuser_acts()
+}
+
+/// Logs that the first mark of the cluster is about to be written, if there may be standbys, which need room for it.
+fn warn_of_first_mark() {
+    let connected = standbys::connected();
+    if connected > 0 {
+        Warning::FirstMark { connected }.log(true);
+    }
 }
 
 /// Makes the stored mark count from `idgen.epoch`, which must equal `epoch`. Returns whether the mark counted from
@@ -171,10 +181,7 @@ impl Host for Postgres {
         }
         self.segment.keep_mark().unwrap_or_else(|removed| (self.refuse)(removed).raise());
         if first {
-            let connected = standbys::connected();
-            if connected > 0 {
-                Warning::FirstMark { connected }.log(true);
-            }
+            warn_of_first_mark();
         }
         origin::write_mark(mark, self.refuse)
     }
@@ -223,8 +230,8 @@ impl Host for Postgres {
         backend::check_for_interrupts();
     }
 
-    #[inline]
+    #[cfg(feature = "pg_test")]
     fn point(&self, point: Point) {
-        fault::point(point);
+        crate::testing::fault::point(point);
     }
 }

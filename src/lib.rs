@@ -2,24 +2,22 @@
 //!
 //! The format of ids is in the crate `idgen-ids`, and the protocol that mints them in `idgen-core`, both without
 //! PostgreSQL and without `unsafe`. This crate connects them to PostgreSQL. These are its modules, from the top down;
-//! none uses one above it:
+//! none uses one above it, except that `testing` and the modules that it changes use each other:
 //!
 //! | module | purpose |
 //! |---|---|
 //! | `functions` | the SQL entry points, a few lines each; `sql/idgen.sql` declares them |
 //! | `state` | what is wrong with this server, and whether it mints; the setting `idgen.state` |
 //! | `origin_slots` | whether PostgreSQL has a slot for the mark's origin; the first mark, and its removal |
-//! | `minting` | the host in which ids are minted: `host`, or in tests `mutant` |
-//! | `mutant` | a host that is wrong in a known way |
+//! | `minting` | the host in which ids are minted: `host`, or in tests one that may be wrong |
 //! | `host` | the host of the core, implemented on PostgreSQL |
-//! | `fault` | the points at which tests make a backend die |
 //! | `clock` | reading the clock |
 //! | `memory` | the shared memory, and whether this session may use it |
 //! | `settings` | all settings, with the reasons for their defaults |
-//! | `mutation` | the ways in which tests make the program wrong |
 //! | `session` | the state that a backend keeps between calls |
 //! | `pg` | PostgreSQL behind safe functions: memory, calls, settings, origins, standbys; what its versions differ in |
 //! | `error` | all errors and warnings with their SQLSTATEs; the only module that raises them |
+//! | `testing` | what only the test build has |
 //!
 //! Only `pg` contains `unsafe`; the compiler denies it elsewhere.
 
@@ -27,20 +25,17 @@ mod functions;
 mod state;
 mod origin_slots;
 mod minting;
-#[cfg(feature = "pg_test")]
-mod mutant;
 mod host;
-mod fault;
 mod clock;
 mod memory;
 mod settings;
-#[cfg(feature = "pg_test")]
-mod mutation;
 mod session;
 #[allow(unsafe_code)]
 mod pg;
 #[expect(clippy::disallowed_methods, reason = "it raises the errors: clippy.toml")]
 mod error;
+#[cfg(any(test, feature = "pg_test"))]
+mod testing;
 
 pgrx::pg_module_magic!(name, version);
 pgrx::extension_sql_file!("../sql/takeover/before.sql", name = "before", bootstrap);
@@ -55,6 +50,8 @@ pgrx::extension_sql_file!("../sql/takeover/after.sql", name = "after", finalize)
 pub extern "C-unwind" fn _PG_init() {
     pg::setting::without_errors(|| {
         settings::define();
+        #[cfg(feature = "pg_test")]
+        testing::settings::define();
         state::define();
         pg::setting::reserve_prefix();
     });
@@ -78,9 +75,6 @@ fn log_problems(origins: origin_slots::Origins, in_session: bool) {
         warning.log(in_session);
     }
 }
-
-#[cfg(any(test, feature = "pg_test"))]
-mod pg_tests;
 
 /// What pgrx-tests requires from an extension.
 #[cfg(test)]

@@ -5,14 +5,17 @@
 use std::cell::Cell;
 
 use crate::error::Error;
-use crate::pg::backend::{self, Local};
+use crate::pg::backend;
+use crate::pg::local::Local;
 use crate::pg::shmem::{self, Segment};
 use crate::settings;
+#[cfg(feature = "pg_test")]
+use crate::testing::settings::other_layout;
 
 static WHEN_ALLOCATED: Local<Cell<fn()>> = Local::new(Cell::new(|| ()));
 
-/// Arranges for `log` to be called when this session has allocated the memory, which is when the server would otherwise
-/// have logged what keeps ids from being minted. `log` may raise an error.
+/// Arranges for `log` to be called after this session has allocated the memory. With a preload, the server logs at its
+/// start what keeps ids from being minted. `log` may raise an error.
 pub fn when_allocated(log: fn()) {
     WHEN_ALLOCATED.set(log);
 }
@@ -37,7 +40,7 @@ fn join() -> Result<&'static Segment, Error> {
     Ok(segment)
 }
 
-/// The shared memory, whether this session may use it or not; `None` if the server has none, so that nobody mints.
+/// The shared memory, even if this session may not use it; `None` if the server has none, so that no session mints.
 /// Raises PostgreSQL's errors.
 ///
 /// # Errors
@@ -47,9 +50,17 @@ pub fn of_anybody() -> Result<Option<&'static Segment>, Error> {
 }
 
 fn made() -> Result<&'static Segment, Error> {
-    let (segment, allocated) = shmem::made(settings::layout(), settings::default_epoch().unix_ms())?;
+    let (segment, allocated) = shmem::made(layout(), settings::default_epoch().unix_ms())?;
     if allocated {
         WHEN_ALLOCATED.get()();
     }
     Ok(segment)
+}
+
+/// The layout of shared memory. Tests may take this library for another one.
+fn layout() -> u32 {
+    #[cfg(feature = "pg_test")]
+    return shmem::LAYOUT + other_layout();
+    #[cfg(not(feature = "pg_test"))]
+    shmem::LAYOUT
 }

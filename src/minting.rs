@@ -3,4 +3,4 @@
 #[cfg(not(feature = "pg_test"))]
 pub use crate::host::{host, host_at_hand};
 #[cfg(feature = "pg_test")]
-pub use crate::mutant::{host, host_at_hand};
+pub use crate::testing::mutant::{host, host_at_hand};

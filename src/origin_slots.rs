@@ -1,6 +1,5 @@
-//! Whether PostgreSQL has a slot for the replication origin of the high-water mark besides those of the other origins,
-//! the first mark, and its removal. A server does not start with room for fewer origins than it has saved, and recovery
-//! ends when it comes to one too many.
+//! Room for the replication origin of the high-water mark, the first mark, and its removal. A server does not start if
+//! it has saved more origins than it has room for, and recovery ends at the first one too many.
 
 use idgen_core::host::Host;
 use idgen_core::mark::Progress;

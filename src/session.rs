@@ -2,13 +2,13 @@
 
 use idgen_core::mint::Session;
 
-use crate::pg::backend::Local;
+use crate::pg::local::Local;
 use crate::pg::shmem;
 
 /// The state of this backend. It is empty at fork.
 pub static SESSION: Local<Session> = Local::new(Session::fresh());
 
-/// Forgets the lease, so that the next call visits its shard.
+/// Drops the lease, so that the next call goes to the slot of its shard.
 pub fn drop_lease() {
     SESSION.drop_lease();
 }

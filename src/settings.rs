@@ -10,23 +10,18 @@ use idgen_ids::{Epoch, Shard};
 use pgrx::guc::{GucContext, GucFlags, GucSetting};
 
 use crate::error::{Error, Warning};
-#[cfg(feature = "pg_test")]
-use crate::mutation;
-use crate::pg::backend::{self, Local};
-use crate::pg::setting::{self, Changed, Complaint, IntSetting, TextSetting, on_change};
+use crate::pg::backend;
+use crate::pg::local::Local;
+use crate::pg::setting::{self, Changed, Complaint, IntSetting, TextSetting};
 use crate::pg::shmem;
 use crate::session;
+#[cfg(feature = "pg_test")]
+use crate::testing::mutation::{self, Mutation};
 
 const EPOCH: &CStr = c"idgen.epoch";
 const ALLOWED_SHARDS: &CStr = c"idgen.allowed_shards";
-const MAX_AHEAD: &CStr = c"idgen.max_ahead";
-const RESERVE_AHEAD: &CStr = c"idgen.reserve_ahead";
-const MAX_CLOCK_JUMP: &CStr = c"idgen.max_clock_jump";
 
-/// The settings that must be the same for all sessions of a server.
-const OF_THE_SERVER: [&CStr; 5] = [EPOCH, ALLOWED_SHARDS, MAX_AHEAD, RESERVE_AHEAD, MAX_CLOCK_JUMP];
-
-/// A fixed date in the recent past, so that ids of a new installation are small and last until 2059.
+/// A fixed date in the recent past, so that the ids of a new installation are small and last until 2059.
 const DEFAULT_EPOCH: &CStr = c"2025-01-01T00:00:00Z";
 
 static EPOCH_TEXT: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(DEFAULT_EPOCH));
@@ -34,44 +29,96 @@ static EPOCH_TEXT: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::
 /// Empty, which means all shards: a single server needs no list. With Citus it means none, see [`allowed_by`].
 static ALLOWED_SHARDS_TEXT: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
 
+/// The integer settings.
+static INTEGERS: [&Local<IntSetting>; 6] =
+    [&SHARD, &MAX_AHEAD, &MAX_WAIT, &MAX_LEASE, &RESERVE_AHEAD, &MAX_CLOCK_JUMP];
+
 /// Unset: with a wrong guess, rows of two shards would get the same number.
-static SHARD: Local<Cell<i32>> = Local::new(Cell::new(-1));
+static SHARD: Local<IntSetting> = Local::new(IntSetting::new(
+    c"idgen.shard",
+    -1,
+    -1..=SHARDS as i32 - 1,
+    GucFlags::empty(),
+    c"Sets the shard for which snowflake_next_id() mints ids when called without an argument.",
+    c"-1 means unset. Can be set for a database, a role or a session.",
+));
 
 /// One second: absorbs the steps that an ordinary time daemon makes, and bursts of a million ids, while
 /// `created_at` stays accurate to the second.
-static MAX_AHEAD_MS: Local<Cell<i32>> = Local::new(Cell::new(1000));
+static MAX_AHEAD: Local<IntSetting> = Local::new(
+    IntSetting::new(
+        c"idgen.max_ahead",
+        1000,
+        0..=HOUR_MS,
+        GucFlags::UNIT_MS,
+        c"Sets how far ids may run ahead of the system clock.",
+        c"With 0, a call waits for the next millisecond once the current one is used up.",
+    )
+    .of_server::<ServerChanges>(),
+);
 
 /// Five seconds: longer than `max_ahead`, so that calls can wait for a full shard, and short enough for a client to
 /// learn that the clock was set back.
-static MAX_WAIT_MS: Local<Cell<i32>> = Local::new(Cell::new(5000));
+static MAX_WAIT: Local<IntSetting> = Local::new(IntSetting::new(
+    c"idgen.max_wait",
+    5000,
+    0..=HOUR_MS,
+    GucFlags::UNIT_MS,
+    c"Sets the maximum time that a call waits for the clock or the high-water mark before it fails.",
+    c"With 0, calls never wait.",
+));
 
 /// 64: a lock is then taken only for every 64th call, and 16 backends still fit into the 1024 ids of a millisecond.
-static MAX_LEASE: Local<Cell<i32>> = Local::new(Cell::new(64));
+static MAX_LEASE: Local<IntSetting> = Local::new(
+    IntSetting::new(
+        c"idgen.max_lease",
+        64,
+        1..=IDS_PER_TICK as i32,
+        GucFlags::empty(),
+        c"Sets the maximum number of ids that a backend takes from a shard at once.",
+        c"With 1, the ids of a shard are in strict order across all backends.",
+    )
+    .on_change::<DropsLease>(),
+);
 
 /// One second: two small WAL records per second under load, and only a second of ids is skipped after a crash.
-static RESERVE_AHEAD_MS: Local<Cell<i32>> = Local::new(Cell::new(1000));
-
-/// Three seconds. An incarnation of the server begins at the mark that the previous one left, up to this far ahead of
-/// the ids, or [`idgen_core::mark::MOST_LATE_REACH_MS`] after a late mark. Waiting for it must not take longer than the
-/// default of `idgen.max_wait`, even for ids that count in seconds, or every call would fail for a while after each
-/// start.
-const MAX_RESERVE_AHEAD_MS: i32 = 3000;
+///
+/// At most three seconds. An incarnation of the server begins at the mark that the previous one left, up to this far
+/// ahead of the ids, or [`idgen_core::mark::MOST_LATE_REACH_MS`] after a late mark. If waiting for that took longer
+/// than the default of `idgen.max_wait`, even for ids that count in seconds, every call would fail for a while after
+/// each start.
+static RESERVE_AHEAD: Local<IntSetting> = Local::new(
+    IntSetting::new(
+        c"idgen.reserve_ahead",
+        1000,
+        10..=3000,
+        GucFlags::UNIT_MS,
+        c"Sets how far ahead of the ids the durable high-water mark is written.",
+        c"A lower value writes more WAL. With a higher value, ids begin later after a restart with the clock \
+           set back.",
+    )
+    .of_server::<ServerChanges>(),
+);
 
 /// One hour: time daemons step the clock by less, and a wrong year is more.
-static MAX_CLOCK_JUMP_MS: Local<Cell<i32>> = Local::new(Cell::new(HOUR_MS));
-
-/// The setting of the server that had a value when this session loaded the library, and from where. PostgreSQL may have
-/// replaced it by the default: one that a client gives when it connects hides that of the configuration files, and is not
-/// accepted in the end.
-static GIVEN_WHEN_LOADED: Local<Cell<Option<(&'static str, &'static str)>>> = Local::new(Cell::new(None));
-
-#[cfg(feature = "pg_test")]
-static OTHER_LAYOUT: Local<Cell<i32>> = Local::new(Cell::new(0));
-
-#[cfg(feature = "pg_test")]
-static FAULT: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
+static MAX_CLOCK_JUMP: Local<IntSetting> = Local::new(
+    IntSetting::new(
+        c"idgen.max_clock_jump",
+        HOUR_MS,
+        -1..=i32::MAX,
+        GucFlags::UNIT_MS,
+        c"Sets the size of a forward jump of the system clock that stops minting.",
+        c"A mark written while the clock is years ahead could not be taken back. -1 disables the check.",
+    )
+    .of_server::<ServerChanges>(),
+);
 
 const HOUR_MS: i32 = 3_600_000;
+
+/// The setting of the server that had a value when this session loaded the library, and the source of the value.
+/// PostgreSQL may have replaced it by the default: a value that a client gives when it connects hides that of the
+/// configuration files, and is not accepted in the end.
+static GIVEN_WHEN_LOADED: Local<Cell<Option<(&'static str, &'static str)>>> = Local::new(Cell::new(None));
 
 // Backends inherit the values parsed by the postmaster at fork.
 static EPOCH_UNIX_MS: Local<Cell<i64>> = Local::new(Cell::new(NO_EPOCH));
@@ -161,8 +208,8 @@ pub fn define() {
     // refuses it or because it comes from a database, a role or a session, it falls back to the default with only a
     // warning. No id may be minted or decoded with that default.
     let (epoch, allowed) = (setting::configured(EPOCH), setting::configured(ALLOWED_SHARDS));
-    // Until its restart, the postmaster keeps an empty text for a line that was removed, if nobody has defined the
-    // setting.
+    // Until its restart, the postmaster keeps an empty text for a line that was removed, if the setting has
+    // not been defined.
     let epoch = epoch.filter(|text| backend::preloading() || !text.is_empty());
     CITUS.set(setting::preloads("citus"));
     if !backend::preloading() {
@@ -179,17 +226,6 @@ pub fn define() {
         // cannot mint, but decodes with the value in the configuration file.
         if backend::preloading() { GucContext::Postmaster } else { GucContext::Sighup },
     );
-    setting::define_int(IntSetting {
-        name: c"idgen.shard",
-        short: c"Sets the shard for which snowflake_next_id() mints ids when called without an argument.",
-        long: c"-1 means unset. Can be set for a database, a role or a session.",
-        value: &SHARD,
-        min: -1,
-        max: SHARDS as i32 - 1,
-        context: GucContext::Userset,
-        flags: GucFlags::empty(),
-        changed: None,
-    });
     setting::define_text::<AllowedShardsSetting>(
         ALLOWED_SHARDS,
         c"Sets the shards for which this server may mint ids.",
@@ -198,87 +234,9 @@ pub fn define() {
         &ALLOWED_SHARDS_TEXT,
         GucContext::Sighup,
     );
-    setting::define_int(IntSetting {
-        name: MAX_AHEAD,
-        short: c"Sets how far ids may run ahead of the system clock.",
-        long: c"With 0, a call waits for the next millisecond once the current one is used up.",
-        value: &MAX_AHEAD_MS,
-        min: 0,
-        max: HOUR_MS,
-        context: GucContext::Sighup,
-        flags: GucFlags::UNIT_MS,
-        changed: Some(on_change::<ServerChanges>),
-    });
-    setting::define_int(IntSetting {
-        name: c"idgen.max_wait",
-        short:
-            c"Sets the maximum time that a call waits for the clock or the high-water mark before it fails.",
-        long: c"With 0, calls never wait.",
-        value: &MAX_WAIT_MS,
-        min: 0,
-        max: HOUR_MS,
-        context: GucContext::Userset,
-        flags: GucFlags::UNIT_MS,
-        changed: None,
-    });
-    setting::define_int(IntSetting {
-        name: c"idgen.max_lease",
-        short: c"Sets the maximum number of ids that a backend takes from a shard at once.",
-        long: c"With 1, the ids of a shard are in strict order across all backends.",
-        value: &MAX_LEASE,
-        min: 1,
-        max: IDS_PER_TICK as i32,
-        context: GucContext::Userset,
-        flags: GucFlags::empty(),
-        changed: Some(on_change::<DropsLease>),
-    });
-    setting::define_int(IntSetting {
-        name: RESERVE_AHEAD,
-        short: c"Sets how far ahead of the ids the durable high-water mark is written.",
-        long: c"A lower value writes more WAL. With a higher value, ids begin later after a restart with the clock \
-               set back.",
-        value: &RESERVE_AHEAD_MS,
-        min: 10,
-        max: MAX_RESERVE_AHEAD_MS,
-        context: GucContext::Sighup,
-        flags: GucFlags::UNIT_MS,
-        changed: Some(on_change::<ServerChanges>),
-    });
-    setting::define_int(IntSetting {
-        name: MAX_CLOCK_JUMP,
-        short: c"Sets the size of a forward jump of the system clock that stops minting.",
-        long:
-            c"A mark written while the clock is years ahead could not be taken back. -1 disables the check.",
-        value: &MAX_CLOCK_JUMP_MS,
-        min: -1,
-        max: i32::MAX,
-        context: GucContext::Sighup,
-        flags: GucFlags::UNIT_MS,
-        changed: Some(on_change::<ServerChanges>),
-    });
-    #[cfg(feature = "pg_test")]
-    setting::define_int(IntSetting {
-        name: c"idgen.other_layout",
-        short: c"Sets by how much the layout of shared memory is another one, for tests.",
-        long: c"",
-        value: &OTHER_LAYOUT,
-        min: 0,
-        max: 1,
-        context: GucContext::Userset,
-        flags: GucFlags::empty(),
-        changed: None,
-    });
-    #[cfg(feature = "pg_test")]
-    pgrx::guc::GucRegistry::define_string_guc(
-        c"idgen.fault",
-        c"Sets where a backend dies or fails, for tests.",
-        c"",
-        &FAULT,
-        GucContext::Suset,
-        GucFlags::empty(),
-    );
-    #[cfg(feature = "pg_test")]
-    mutation::define();
+    for integer in INTEGERS {
+        setting::define_int(integer);
+    }
 
     if epoch.is_some_and(|text| Epoch::parse(&text).map(Epoch::unix_ms) != Ok(EPOCH_UNIX_MS.get())) {
         EPOCH_UNIX_MS.set(NO_EPOCH);
@@ -287,9 +245,11 @@ pub fn define() {
     BAD_ALLOWED_SHARDS.set(allowed.is_some_and(|text| allowed_by(&text) != Ok(taken)));
 }
 
-/// A setting of the server that has a value other than by default, and from where.
+/// A setting of the server that has a value other than by default, and the source of the value.
 fn given() -> Option<(&'static str, &'static str)> {
-    OF_THE_SERVER.into_iter().find_map(|name| Some((name.to_str().ok()?, setting::given(name)?)))
+    let integers = INTEGERS.iter().filter(|integer| integer.is_of_server()).map(|integer| integer.name);
+    let mut names = [EPOCH, ALLOWED_SHARDS].into_iter().chain(integers);
+    names.find_map(|name| Some((name.to_str().ok()?, setting::given(name)?)))
 }
 
 /// Checks that all settings of the server have their defaults in this session, as they must without a preload: sessions
@@ -307,14 +267,6 @@ pub fn check_defaults() -> Result<(), Error> {
 /// The default of `idgen.epoch`.
 pub fn default_epoch() -> Epoch {
     DEFAULT_EPOCH.to_str().ok().and_then(|text| Epoch::parse(text).ok()).expect("an epoch")
-}
-
-/// The layout of shared memory. Tests may take this library for another one.
-pub fn layout() -> u32 {
-    #[cfg(feature = "pg_test")]
-    return shmem::LAYOUT + OTHER_LAYOUT.get().unsigned_abs();
-    #[cfg(not(feature = "pg_test"))]
-    shmem::LAYOUT
 }
 
 /// The epoch in milliseconds since 1970, or a time after every clock if there is none.
@@ -357,7 +309,7 @@ pub fn check_allowed_shards() -> Result<(), Error> {
 #[inline]
 pub fn allows(shard: Shard) -> bool {
     #[cfg(feature = "pg_test")]
-    if mutation::is(mutation::Mutation::AnyShard) {
+    if mutation::is(Mutation::AnyShard) {
         return true;
     }
     !BAD_ALLOWED_SHARDS.get() && ALLOWED.borrow().contains(shard)
@@ -379,7 +331,7 @@ pub fn allowed_shards() -> String {
 
 /// The values of `idgen.max_ahead`, `idgen.reserve_ahead` and `idgen.max_clock_jump`, in milliseconds.
 pub fn limits_ms() -> [i32; 3] {
-    [&MAX_AHEAD_MS, &RESERVE_AHEAD_MS, &MAX_CLOCK_JUMP_MS].map(|setting| setting.get())
+    [&MAX_AHEAD, &RESERVE_AHEAD, &MAX_CLOCK_JUMP].map(|setting| setting.get())
 }
 
 /// Checks that the values of idgen's settings in the configuration files are in effect.
@@ -395,14 +347,14 @@ pub fn check_files() -> Result<(), Warning> {
 /// # Errors
 /// 55000 if the configured epoch was not accepted.
 pub fn current() -> Result<Settings, Error> {
-    let unsigned = |value: &Local<Cell<i32>>| u64::from(value.get().unsigned_abs());
+    let unsigned = |setting: &Local<IntSetting>| u64::from(setting.get().unsigned_abs());
     Ok(Settings {
         epoch: epoch()?,
-        max_ahead_ms: unsigned(&MAX_AHEAD_MS),
-        max_wait_ms: unsigned(&MAX_WAIT_MS),
+        max_ahead_ms: unsigned(&MAX_AHEAD),
+        max_wait_ms: unsigned(&MAX_WAIT),
         max_lease: unsigned(&MAX_LEASE),
-        reserve_ahead_ms: unsigned(&RESERVE_AHEAD_MS),
-        max_clock_jump_ms: u64::try_from(MAX_CLOCK_JUMP_MS.get()).ok(),
+        reserve_ahead_ms: unsigned(&RESERVE_AHEAD),
+        max_clock_jump_ms: u64::try_from(MAX_CLOCK_JUMP.get()).ok(),
     })
 }
 
@@ -418,10 +370,4 @@ pub fn for_shard(shard: Shard) -> Result<Settings, Error> {
 /// As [`for_shard`], without a reason.
 pub fn if_allowed(shard: Shard) -> Option<Settings> {
     if allows(shard) { current().ok() } else { None }
-}
-
-/// The point at which tests want a backend to die or fail.
-#[cfg(feature = "pg_test")]
-pub fn fault() -> String {
-    FAULT.get().unwrap_or_default().to_string_lossy().into_owned()
 }

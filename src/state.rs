@@ -1,5 +1,5 @@
-//! The state of this server, for the view `idgen_status` and for the setting `idgen.state`, which also works on standbys
-//! and without the extension. What is wrong is told in one place, with a code for programs.
+//! The state of this server, for the view `idgen_status` and for the setting `idgen.state`, which also works on
+//! standbys and without the extension. Problems are found in one place, and have codes for programs.
 
 use idgen_core::error;
 use idgen_core::host::Host;
@@ -146,8 +146,8 @@ impl State {
     }
 }
 
-/// What takes the server down, and then what keeps it from minting any id. A server that has loaded the mark goes by the
-/// ids that it has minted since.
+/// The first problem that takes the server down or, after those, that stops all minting. A server that has loaded the
+/// mark goes by the ids that it has minted since.
 fn stops(memory: &Result<Used, Error>, stored: Option<Progress>, mark: Option<Progress>) -> Option<Warning> {
     let used = memory.as_ref().ok();
     let begun = stored.is_some() || backend::in_recovery() || used.is_none_or(|used| used.preloaded);
@@ -158,8 +158,8 @@ fn stops(memory: &Result<Used, Error>, stored: Option<Progress>, mark: Option<Pr
     no_slot.or_else(removed).or_else(refused)
 }
 
-/// A warning of what keeps the mark from being renewed: a jump of the clock, too few standbys, or standbys that do
-/// not acknowledge the last mark written.
+/// The problem that keeps the mark from being renewed: a jump of the clock, too few standbys, or standbys that do not
+/// acknowledge the last mark written.
 fn unrenewed(host: Postgres, state: &MarkState, clocks: Clocks, settings: &Settings) -> Option<Warning> {
     if let Some(by_ms) = state.jump(clocks, settings.max_clock_jump_ms) {
         return Some(error::Error::ClockJumped { by_ms }.into());
@@ -173,7 +173,7 @@ fn unrenewed(host: Postgres, state: &MarkState, clocks: Clocks, settings: &Setti
     awaited.map(|_| Warning::NotAcknowledged)
 }
 
-/// A warning of what does not keep ids from being minted yet. Raises PostgreSQL's errors.
+/// The first problem that does not stop minting yet. Raises PostgreSQL's errors.
 fn harmless(years_left: Option<f64>, settings: Option<&Settings>) -> Option<Warning> {
     if origin::mark_has_name() {
         return Some(Warning::MarkHasName { origin: MARK_ORIGIN });
@@ -191,14 +191,14 @@ pub fn define() {
     setting::define_shown::<State>(
         c"idgen.state",
         c"Shows the state of this server as a JSON object.",
-        c"Nobody can set it.",
+        c"It cannot be set.",
     );
 }
 
 impl Shown for State {
     fn shown() -> String {
         let reads_catalogs = backend::reads_catalogs();
-        // PostgreSQL 15 asks for every reader of pg_settings, and shows nobody the answer.
+        // PostgreSQL 15 calls this for every reader of pg_settings, and discards the result.
         if reads_catalogs && !backend::reads_settings() {
             return String::new();
         }

@@ -138,7 +138,7 @@ offered_postgresql() {
 # Tests use copies of the installed server, and the extension is installed only there. PostgreSQL finds its files
 # relative to its program, so a copy keeps their relative places.
 #   RELEASE_TREE  with the release in it, made by scripts/build
-#   FAULTS_TREE   with a build that has the fault points of src/fault.rs, made by "scripts/build faults"
+#   FAULTS_TREE   with a build that has the fault points of src/testing/fault.rs, made by "scripts/build faults"
 PG_SOURCE=$(find_pg_config)
 PG_MAJOR=$([ -n "$PG_SOURCE" ] || offered_postgresql)
 PG_MAJOR=${PG_MAJOR:-$PG_DEFAULT}

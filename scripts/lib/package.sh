@@ -42,7 +42,9 @@ lay_out() {
     cp "$1/idgenctl" "$2/bin"
     sed "s/@CARGO_VERSION@/$VERSION/" idgen.control >"$2/share/extension/idgen.control"
     cat "${INSTALL_SCRIPT[@]}" >"$2/share/extension/idgen--$VERSION.sql"
-    cp sql/idgen--*.control sql/idgen--*--*.sql "$2/share/extension"
+    cp sql/idgen--*.control "$2/share/extension"
+    find sql -maxdepth 1 -name 'idgen--*--*.sql' -exec cp -t "$2/share/extension" {} +
+    [ ! -e sql/update ] || scripts/update-script "$2/share/extension"    # until a release freezes it
     installer "$3" >"$2/install"
     chmod 755 "$2/install"
 }

@@ -80,7 +80,7 @@ BEGIN
             DETAIL = 'CREATE EXTENSION idgen changed nothing.',
             HINT = 'Try again.';
     END IF;
-    -- Overwrite whatever somebody may have put there, because its content is executed at the end. Empty means that
+    -- Overwrite any earlier content, because the content is executed at the end. Empty means that
     -- nothing is taken over, whatever others create in the meantime.
     PERFORM set_config('idgen_portable.rights', '', true);
     IF coalesce(to_regclass('idgen_portable.last_id'), to_regclass('idgen_portable.moved')) IS NULL THEN
@@ -252,7 +252,7 @@ BEGIN
                 EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO PUBLIC', item.name);
             END IF;
             EXECUTE format('ALTER EXTENSION idgen ADD FUNCTION %s', item.name);
-            -- The owner of the schema, who may be somebody else, may drop the function and create another one of
+            -- The owner of the schema, perhaps another role, may drop the function and create another one of
             -- its name while this script waits for others. From here on this transaction holds a lock on it. Check
             -- it again, because after.sql relies on its comment.
             IF NOT EXISTS (SELECT FROM pg_proc AS p

@@ -12,3 +12,4 @@ mod layouts;
 mod shards;
 mod status;
 mod times;
+mod versions;

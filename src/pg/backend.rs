@@ -2,7 +2,6 @@
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_int, c_void};
-use std::ops::Deref;
 use std::panic::AssertUnwindSafe;
 use std::ptr;
 
@@ -13,6 +12,7 @@ use pgrx::pg_sys::panic::CaughtError;
 use pgrx::{PgSqlErrorCode, PgTryBuilder, pg_sys};
 
 use super::compat::wait_event;
+use super::local::Local;
 
 /// Whether the postmaster is loading `shared_preload_libraries`.
 pub fn preloading() -> bool {
@@ -25,28 +25,6 @@ pub fn preloading() -> bool {
 pub fn in_postmaster() -> bool {
     // SAFETY: a plain flag of this single-threaded process.
     unsafe { !pg_sys::IsUnderPostmaster }
-}
-
-/// A variable of this process, like a static variable in C. A `thread_local` in a library loaded at run time costs
-/// a call of `__tls_get_addr` at every use, of which there are several on the way to an id.
-pub struct Local<T>(T);
-
-// SAFETY: backends and the postmaster are single-threaded.
-unsafe impl<T> Sync for Local<T> {}
-
-impl<T> Local<T> {
-    /// A variable with its initial value, which children of the postmaster inherit.
-    pub const fn new(value: T) -> Local<T> {
-        Local(value)
-    }
-}
-
-impl<T> Deref for Local<T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        &self.0
-    }
 }
 
 /// Reads a clock of the system: seconds, and nanoseconds within the second. The safe wrapper of the crate nix would
@@ -116,7 +94,7 @@ pub fn watch_transactions(ended: fn()) {
 
 /// Resources are released after the transaction callbacks of all libraries, whatever the order in which these are
 /// loaded. Some libraries commit on another server only in their callback. By then a prepared transaction is
-/// counted by [`prepared_transactions`], and nobody else can end it yet.
+/// counted by [`prepared_transactions`], and no other session can end it yet.
 unsafe extern "C-unwind" fn resources_released(
     phase: pg_sys::ResourceReleasePhase::Type,
     _is_commit: bool,
@@ -145,8 +123,8 @@ pub fn reads_settings() -> bool {
     unsafe { pg_sys::has_privs_of_role(pg_sys::GetUserId(), pg_sys::ROLE_PG_READ_ALL_SETTINGS.into()) }
 }
 
-/// Runs `f`, which only reads, in a subtransaction that is rolled back, so that neither an error nor memory is left of it.
-/// It hardly waits for a lock that somebody has on a table. Call it only where [`reads_catalogs`].
+/// Runs `f`, which only reads, in a subtransaction that is rolled back, so that it leaves neither an error nor memory
+/// behind. It waits only briefly for tables that are locked. Call it only where [`reads_catalogs`].
 ///
 /// # Errors
 /// The SQLSTATE and the message of any error of PostgreSQL, or panic, except for a cancel, which is raised.

@@ -9,12 +9,12 @@ use idgen_core::host::Wait;
 use pgrx::pg_sys;
 
 #[cfg(not(any(feature = "pg15", feature = "pg16")))]
-use super::backend::Local;
+use super::local::Local;
 
-/// Whether in this release, as `server_version_num` counts, the status of synchronous standbys in shared memory consists
-/// of the bits SYNC_STANDBY_INIT and SYNC_STANDBY_DEFINED. Earlier releases have a `bool` in the same place: whether
-/// they are defined. The change came with "Fix race condition in handling of synchronous_standby_names immediately after
-/// startup" in the release notes of 15.13, 16.9 and 17.5.
+/// Whether the status of synchronous standbys in shared memory consists of the bits SYNC_STANDBY_INIT and
+/// SYNC_STANDBY_DEFINED in this release, a number as in `server_version_num`. Earlier releases have a `bool` in the
+/// same place: whether standbys are defined. The change came with "Fix race condition in handling of
+/// synchronous_standby_names immediately after startup" in the release notes of 15.13, 16.9 and 17.5.
 pub const fn standbys_status_has_bits(release: i32) -> bool {
     let first = match release / 1_00_00 {
         15 => 15_00_13,
@@ -32,7 +32,7 @@ pub fn checkpointer_has_begun() -> bool {
     unsafe { !(&raw const (*pg_sys::ProcGlobal).checkpointerLatch).read_volatile().is_null() }
 }
 
-/// Every release of these versions shows it in the status.
+/// Always true: in these versions, the status itself shows it.
 #[cfg(not(any(feature = "pg15", feature = "pg16", feature = "pg17")))]
 pub fn checkpointer_has_begun() -> bool {
     true
@@ -75,14 +75,14 @@ pub fn wait_event(wait: Wait) -> u32 {
     unsafe { pg_sys::WaitEventExtensionNew(name.as_ptr()) }
 }
 
-/// The setting that bounds how many replication origins may have progress at once, and its value.
+/// The setting that limits how many replication origins can have progress, and its value.
 #[cfg(any(feature = "pg15", feature = "pg16", feature = "pg17"))]
 pub fn most_origins() -> (&'static str, usize) {
     // SAFETY: set before libraries are loaded, and constant afterwards.
     ("max_replication_slots", unsafe { pg_sys::max_replication_slots } as usize)
 }
 
-/// The setting that bounds how many replication origins may have progress at once, and its value.
+/// The setting that limits how many replication origins can have progress, and its value.
 #[cfg(not(any(feature = "pg15", feature = "pg16", feature = "pg17")))]
 pub fn most_origins() -> (&'static str, usize) {
     // SAFETY: set before libraries are loaded, and constant afterwards.
@@ -148,7 +148,7 @@ pub const HAS_NAMED_SEGMENTS: Option<i32> = if cfg!(any(feature = "pg15", featur
     Some(19_00_00)
 };
 
-/// Where the value of a setting comes from, and where the one that a RESET would restore: [`pg_sys::GucSource`].
+/// The sources of a setting's value and of the value that RESET would restore: [`pg_sys::GucSource`].
 #[cfg(not(any(feature = "pg15", feature = "pg16")))]
 pub fn sources(setting: &CStr) -> Option<[pg_sys::GucSource::Type; 2]> {
     // SAFETY: PostgreSQL's entry of the setting, or null if there is none; this call neither makes one nor complains.
@@ -156,7 +156,7 @@ pub fn sources(setting: &CStr) -> Option<[pg_sys::GucSource::Type; 2]> {
     Some([entry.source, entry.reset_source])
 }
 
-/// Not asked before PostgreSQL 17.
+/// Not needed before PostgreSQL 17, where idgen always needs a preload.
 #[cfg(any(feature = "pg15", feature = "pg16"))]
 pub fn sources(_setting: &CStr) -> Option<[pg_sys::GucSource::Type; 2]> {
     None
@@ -165,8 +165,9 @@ pub fn sources(_setting: &CStr) -> Option<[pg_sys::GucSource::Type; 2]> {
 #[cfg(not(any(feature = "pg15", feature = "pg16")))]
 static INITIALIZE: Local<Cell<unsafe fn(*mut c_void)>> = Local::new(Cell::new(|_| ()));
 
-/// The shared memory with this name and size, and whether this call has allocated it. PostgreSQL then lets `initialize`
-/// prepare it before anybody else gets it. It stays mapped until the process ends. Raises PostgreSQL's errors.
+/// Returns the shared memory with this name and size, and whether this call has allocated it. If so, `initialize` has
+/// prepared it before any other process could see it. It stays mapped until the process ends. Raises PostgreSQL's
+/// errors.
 ///
 /// # Safety
 /// `initialize` writes to no more than `size` bytes.

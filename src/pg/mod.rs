@@ -3,6 +3,7 @@
 pub mod backend;
 pub mod call;
 pub mod compat;
+pub mod local;
 pub mod origin;
 pub mod planner;
 pub mod setting;

@@ -16,8 +16,24 @@ pub const MARK_ORIGIN: u16 = 65534;
 
 /// The stored high-water mark; `None` if none has ever been stored.
 pub fn load_mark() -> Option<Progress> {
+    progress(MARK_ORIGIN)
+}
+
+/// The mark that an origin holds; `None` if the origin has no progress.
+pub fn progress(origin: u16) -> Option<Progress> {
     // SAFETY: takes and releases PostgreSQL's own locks.
-    Progress::kept(unsafe { pg_sys::replorigin_get_progress(MARK_ORIGIN, false) })
+    Progress::kept(unsafe { pg_sys::replorigin_get_progress(origin, false) })
+}
+
+/// Advances an origin to a mark, with or without a WAL record, and returns the end of that record. Raises PostgreSQL's
+/// errors.
+pub fn set_progress(origin: u16, mark: Progress, wal: bool) -> u64 {
+    // SAFETY: PostgreSQL's own function. It assigns no transaction id, so it works in read-only transactions and
+    // parallel plans.
+    unsafe {
+        pg_sys::replorigin_advance(origin, mark.to_keep(), 0, false, wal);
+        pg_sys::XactLastRecEnd
+    }
 }
 
 /// Writes the mark to the WAL and to PostgreSQL's array of origins, which every checkpoint saves and recovery
@@ -27,23 +43,16 @@ pub fn load_mark() -> Option<Progress> {
 /// If no origin is free, this calls `refuse` and raises 53400 at once, instead of returning it: PostgreSQL's
 /// function then still holds a lock, which only the abort of the transaction releases.
 pub fn write_mark(mark: Progress, refuse: fn(Error) -> Error) -> u64 {
-    PgTryBuilder::new(|| {
-        // SAFETY: nobody else uses this origin number. The call assigns no transaction id, so it works in read-only
-        // transactions and parallel plans.
-        unsafe {
-            pg_sys::replorigin_advance(MARK_ORIGIN, mark.to_keep(), 0, false, true);
-            pg_sys::XactLastRecEnd
-        }
-    })
-    .catch_when(PgSqlErrorCode::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED, move |_| {
-        // All origins are in use by others.
-        refuse(Error::NoOrigin { needed: most_origins().1 + 1 }).raise()
-    })
-    .execute()
+    PgTryBuilder::new(|| set_progress(MARK_ORIGIN, mark, true))
+        .catch_when(PgSqlErrorCode::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED, move |_| {
+            // All origins are in use by others.
+            refuse(Error::NoOrigin { needed: most_origins().1 + 1 }).raise()
+        })
+        .execute()
 }
 
-/// Runs `f` while nobody else does, on the whole server. The lock is the one that PostgreSQL takes to drop the origin of
-/// the mark. Waiting for it can be canceled. Raises PostgreSQL's errors.
+/// Runs `f` in only one session of the server at a time. The lock is the one that PostgreSQL takes to drop the origin
+/// of the mark. Waiting for it can be canceled. Raises PostgreSQL's errors.
 pub fn alone<T>(f: impl FnOnce() -> T) -> T {
     let (class, number) = (pg_sys::ReplicationOriginRelationId, u32::from(MARK_ORIGIN).into());
     let mode = pg_sys::ExclusiveLock as pg_sys::LOCKMODE;
@@ -65,9 +74,9 @@ pub fn mark_has_name() -> bool {
 
 /// The number of replication origins that have progress in this incarnation of the server. Raises PostgreSQL's errors.
 ///
-/// PostgreSQL's function looks the names of the origins up while it holds the LWLock for which the mark and its replay
-/// wait, and nothing interrupts it there. So the catalog is opened before, where a wait for somebody who has locked it can
-/// be canceled.
+/// PostgreSQL's function looks up the names of the origins while it holds the LWLock that the mark and its replay need,
+/// and cannot be interrupted there. So the catalog is opened before: if another session has locked it, that wait can be
+/// canceled.
 pub fn in_use() -> usize {
     let show = pg_sys::pg_show_replication_origin_status;
     let share = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
@@ -93,11 +102,11 @@ const INVALID_ORIGIN: u16 = 0;
 /// Makes PostgreSQL forget the mark, on this server and, through the WAL, on its standbys. Returns whether there
 /// was one. An origin can only be dropped by name, so the mark gets one temporarily. The mark is gone at once, even
 /// if the transaction rolls back. A checkpoint has been completed when this returns, so no recovery of this server
-/// will find the mark again. `give_up` is called first, when nothing has to be waited for any more. Raises PostgreSQL's
+/// will find the mark again. `give_up` is called after the last wait, before anything is changed. Raises PostgreSQL's
 /// errors.
 ///
 /// # Errors
-/// That of `give_up`.
+/// The error of `give_up`.
 pub fn drop_mark(give_up: impl FnOnce() -> Result<(), Error>) -> Result<bool, Error> {
     // SAFETY: the row is formed with the descriptor of the table that it is inserted into, and has both columns.
     // The table is locked against changes until the transaction ends.
@@ -107,7 +116,7 @@ pub fn drop_mark(give_up: impl FnOnce() -> Result<(), Error>) -> Result<bool, Er
             pg_sys::ExclusiveLock as pg_sys::LOCKMODE,
         );
         let there = load_mark().is_some();
-        // Somebody may have given it a name by hand.
+        // It may have been given a name by hand.
         let mut name = ptr::null_mut();
         let named = pg_sys::replorigin_by_oid(MARK_ORIGIN, true, &mut name);
         give_up()?;
@@ -151,33 +160,4 @@ pub fn flush_wal_soon(lsn: u64) {
 pub fn is_flushed(lsn: u64) -> bool {
     // SAFETY: recovery is over if a mark has been written. The timeline is not requested.
     unsafe { pg_sys::GetFlushRecPtr(ptr::null_mut()) >= lsn }
-}
-
-/// An origin other than that of the mark.
-#[cfg(feature = "pg_test")]
-const WRONG_ORIGIN: u16 = MARK_ORIGIN - 1;
-
-/// Reads the mark from the wrong origin.
-#[cfg(feature = "pg_test")]
-pub fn load_wrongly() -> Option<Progress> {
-    // SAFETY: as in load_mark().
-    Progress::kept(unsafe { pg_sys::replorigin_get_progress(WRONG_ORIGIN, false) })
-}
-
-/// Writes the mark to the wrong origin.
-#[cfg(feature = "pg_test")]
-pub fn write_wrongly(mark: Progress) -> u64 {
-    // SAFETY: as in write_mark().
-    unsafe {
-        pg_sys::replorigin_advance(WRONG_ORIGIN, mark.to_keep(), 0, false, true);
-        pg_sys::XactLastRecEnd
-    }
-}
-
-/// Writes the mark without WAL, so that only the next checkpoint saves it.
-#[cfg(feature = "pg_test")]
-pub fn write_without_wal(mark: Progress) -> u64 {
-    // SAFETY: as in write_mark().
-    unsafe { pg_sys::replorigin_advance(MARK_ORIGIN, mark.to_keep(), 0, false, false) };
-    0
 }

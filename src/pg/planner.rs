@@ -1,4 +1,4 @@
-//! What the planner makes of a call that mints, so that COPY keeps its batches.
+//! The expression that replaces a call that mints in the defaults of COPY, so that COPY keeps its batches.
 
 use std::ffi::{CStr, c_void};
 
@@ -7,14 +7,14 @@ use pgrx::pg_sys;
 use super::call::Call;
 use super::compat::may_execute;
 
-/// Answers the planner, which asks what it may put in the place of a call: null for nothing.
+/// Answers a support request of the planner with the expression that replaces the call, or with null.
 ///
-/// COPY inserts row by row if a default is volatile, because such a function could look at the table. It excepts
-/// nextval(), and asks about the expression that the planner has made of the default. So there `snowflake_next_id(5)`
-/// becomes `COALESCE(idgen_next_id(5, NULL), NEXT VALUE)`. The first part is the same function of the library, declared
-/// STABLE, and never returns null. So the second, the node that PostgreSQL has for identity columns, here of no sequence,
-/// is never evaluated. It keeps the whole volatile for all others who ask: without it, an SQL function that uses its
-/// argument twice would be inlined with two ids.
+/// COPY inserts row by row if a default is volatile, because such a function could read the table. It makes an
+/// exception for nextval(), and looks at the expression to which the planner has simplified the default. So there
+/// `snowflake_next_id(5)` becomes `COALESCE(idgen_next_id(5, NULL), NEXT VALUE)`. The first argument calls the same
+/// function of the library, declared STABLE, and is never null. So the second one, the node that PostgreSQL uses for
+/// identity columns, here without a sequence, is never evaluated. It keeps the expression volatile for every other
+/// check: without it, PostgreSQL would inline an SQL function that uses its argument twice, with two ids.
 pub fn simplified(call: Call) -> pg_sys::Datum {
     // SAFETY: PostgreSQL's planner calls this with a request, of which there are several kinds.
     unsafe {
@@ -31,16 +31,16 @@ pub fn simplified(call: Call) -> pg_sys::Datum {
     }
 }
 
-/// Whether COPY has its defaults planned: it does so in a memory context of this name. All others who have an expression
-/// planned that belongs to no query get the call itself. They need no other, and some evaluate parts of it or turn it
-/// into SQL for another server: Citus does.
+/// Whether COPY is planning its defaults, which it does in a memory context of this name. Whatever else plans an
+/// expression outside of a query gets the call itself. It needs nothing else, and may evaluate parts of the expression
+/// or turn it into SQL for another server, as Citus does.
 fn in_copy() -> bool {
     // SAFETY: there is always a current memory context, and each has a name.
     unsafe { CStr::from_ptr((*pg_sys::CurrentMemoryContext).name) == c"COPY" }
 }
 
-/// The STABLE twin of a minting function. `None` if the user may not call both, or if somebody has altered or dropped one
-/// of them: then PostgreSQL does with the call what it would do without idgen.
+/// The STABLE twin of a minting function. `None` if the user may not call both, or if one of them has been altered or
+/// dropped: the call then stays as it is.
 fn twin(function: pg_sys::Oid) -> Option<pg_sys::Oid> {
     let (schema, name, mut types) = declared(function, pg_sys::PROVOLATILE_VOLATILE)?;
     types.push(pg_sys::INTERNALOID);
@@ -73,8 +73,8 @@ fn declared(function: pg_sys::Oid, volatility: u8) -> Option<(pg_sys::Oid, Strin
     }
 }
 
-/// The twin of the function with this name, by its schema and the types of its arguments. Nobody but a superuser can put
-/// another one there, because of the argument of type `internal`. Invalid if there is none.
+/// The twin of the function with this name, by its schema and the types of its arguments. Only a superuser could
+/// create another one, because of the argument of type `internal`. Invalid if there is none.
 fn in_schema(schema: pg_sys::Oid, name: &str, types: &[pg_sys::Oid]) -> pg_sys::Oid {
     let name = name.replacen("snowflake_", "idgen_", 1);
     let mut data = pg_sys::NameData::default();

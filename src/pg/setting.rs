@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_void};
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::ptr;
 
@@ -10,9 +11,9 @@ use pgrx::guc::{GucCheckError, GucContext, GucFlags, GucRegistry, GucSetting};
 use pgrx::pg_sys::submodules::panic::pgrx_extern_c_guard;
 use pgrx::{FromDatum, PgMemoryContexts, pg_sys};
 
-use super::backend::Local;
 use super::call::rows;
 use super::compat::{self, log_level};
+use super::local::Local;
 
 /// Whether `shared_preload_libraries` names a library, in any form that PostgreSQL accepts. Case is ignored,
 /// because the file system may ignore it too.
@@ -37,7 +38,7 @@ pub fn names_library(list: &str, library: &str) -> bool {
     files.iter().any(|file| stem(file).as_deref() == Some(library))
 }
 
-/// What is wrong with the value of a setting.
+/// Why the value of a setting is refused.
 pub struct Complaint {
     /// The DETAIL: what is wrong.
     pub detail: String,
@@ -116,31 +117,59 @@ unsafe extern "C-unwind" fn assign_text<S: TextSetting>(value: *const c_char, _e
     unsafe { pgrx_extern_c_guard(|| S::assign(&setting_text(value))) }
 }
 
-/// An integer setting. PostgreSQL writes its value directly to the variable, so that reading it costs nothing;
-/// pgrx's own settings look up the thread first.
+/// An integer setting. PostgreSQL writes its value directly to `value`, so that reading it costs nothing; pgrx's own
+/// settings look up the thread first.
 pub struct IntSetting {
     /// Its name.
     pub name: &'static CStr,
-    /// Its short description.
-    pub short: &'static CStr,
-    /// Its long description.
-    pub long: &'static CStr,
-    /// The variable that holds the value, initially the default.
-    pub value: &'static Local<Cell<i32>>,
-    /// The minimum value.
-    pub min: i32,
-    /// The maximum value.
-    pub max: i32,
-    /// Who may change it, and when.
-    pub context: GucContext,
-    /// Its unit.
-    pub flags: GucFlags,
-    /// A hook that is called after each change.
-    pub changed: Option<AssignHook>,
+    /// Initially the default.
+    value: Cell<i32>,
+    range: RangeInclusive<i32>,
+    unit: GucFlags,
+    short: &'static CStr,
+    long: &'static CStr,
+    context: pg_sys::GucContext::Type,
+    changed: Option<AssignHook>,
 }
 
-/// A function that PostgreSQL calls with a setting's new value: see [`on_change`].
-pub type AssignHook = unsafe extern "C-unwind" fn(i32, *mut c_void);
+impl IntSetting {
+    /// A setting that each session can change, by its name, default, range, unit, and short and long description.
+    pub const fn new(
+        name: &'static CStr,
+        default: i32,
+        range: RangeInclusive<i32>,
+        unit: GucFlags,
+        short: &'static CStr,
+        long: &'static CStr,
+    ) -> IntSetting {
+        let (value, context) = (Cell::new(default), pg_sys::GucContext::PGC_USERSET);
+        IntSetting { name, value, range, unit, short, long, context, changed: None }
+    }
+
+    /// Makes it a setting of the server, which only the configuration files change, with an action after each change.
+    pub const fn of_server<C: Changed>(self) -> IntSetting {
+        IntSetting { context: pg_sys::GucContext::PGC_SIGHUP, ..self.on_change::<C>() }
+    }
+
+    /// Gives it an action after each change.
+    pub const fn on_change<C: Changed>(self) -> IntSetting {
+        IntSetting { changed: Some(changed::<C>), ..self }
+    }
+
+    /// Whether all sessions have the same value.
+    pub fn is_of_server(&self) -> bool {
+        self.context == pg_sys::GucContext::PGC_SIGHUP
+    }
+
+    /// Its value.
+    #[inline]
+    pub fn get(&self) -> i32 {
+        self.value.get()
+    }
+}
+
+/// A function that PostgreSQL calls with a setting's new value.
+type AssignHook = unsafe extern "C-unwind" fn(i32, *mut c_void);
 
 /// An action after a change of a setting. It is a type, because PostgreSQL passes nothing but the value to a hook.
 pub trait Changed {
@@ -148,17 +177,13 @@ pub trait Changed {
     fn changed();
 }
 
-/// The hook that runs the action.
-///
-/// # Safety
-/// To be called by PostgreSQL only.
-pub unsafe extern "C-unwind" fn on_change<C: Changed>(_value: i32, _extra: *mut c_void) {
+unsafe extern "C-unwind" fn changed<C: Changed>(_value: i32, _extra: *mut c_void) {
     // SAFETY: called by PostgreSQL at the top of an extern "C-unwind" function.
     unsafe { pgrx_extern_c_guard(C::changed) }
 }
 
 /// Defines an integer setting.
-pub fn define_int(setting: IntSetting) {
+pub fn define_int(setting: &'static IntSetting) {
     // SAFETY: the strings and the variable live as long as the process, and the hook turns panics into
     // PostgreSQL errors.
     unsafe {
@@ -167,11 +192,11 @@ pub fn define_int(setting: IntSetting) {
             setting.short.as_ptr(),
             setting.long.as_ptr(),
             setting.value.as_ptr(),
-            setting.value.get(),
-            setting.min,
-            setting.max,
-            setting.context as pg_sys::GucContext::Type,
-            setting.flags.bits(),
+            setting.get(),
+            *setting.range.start(),
+            *setting.range.end(),
+            setting.context,
+            setting.unit.bits(),
             None,
             setting.changed,
             None,
@@ -179,7 +204,7 @@ pub fn define_int(setting: IntSetting) {
     }
 }
 
-/// What a setting shows that nobody can set. It is a type, because PostgreSQL passes nothing to a hook.
+/// The text of a read-only setting. It is a type, because PostgreSQL passes nothing to a hook.
 pub trait Shown {
     /// The text, whatever the state of the session.
     fn shown() -> String;
@@ -197,16 +222,17 @@ unsafe extern "C-unwind" fn show<S: Shown>() -> *const c_char {
     }
 }
 
-/// Defines a setting that nobody can set, and that only members of `pg_read_all_settings` can read. A value that somebody
-/// gave it before is refused. It is not among those of `pg_settings`, although PostgreSQL 15 asks for it there, and throws
-/// the answer away.
+/// Defines a read-only setting that only members of `pg_read_all_settings` can read. A value that it was given before
+/// is refused. `pg_settings` does not show it, although PostgreSQL 15 calls the hook for that view, and discards the
+/// result.
 pub fn define_shown<S: Shown>(name: &'static CStr, short: &'static CStr, long: &'static CStr) {
     static VALUE: Local<Cell<*mut c_char>> = Local::new(Cell::new(ptr::null_mut()));
     let flags = pg_sys::GUC_SUPERUSER_ONLY
         | pg_sys::GUC_NO_SHOW_ALL
         | pg_sys::GUC_NOT_IN_SAMPLE
         | pg_sys::GUC_DISALLOW_IN_FILE;
-    // SAFETY: the strings and the variable live as long as the process, and the hook turns panics into PostgreSQL errors.
+    // SAFETY: the strings and the variable live as long as the process, and the hook turns panics into PostgreSQL
+    // errors.
     unsafe {
         pg_sys::DefineCustomStringVariable(
             name.as_ptr(),
@@ -243,8 +269,8 @@ pub fn release() -> i32 {
     number.unwrap_or(pg_sys::PG_VERSION_NUM as i32)
 }
 
-/// Where a setting gets its value from, unless it is the default, also after a RESET: a phrase for messages. A setting
-/// need not be defined yet. Answers from PostgreSQL 17 on.
+/// The source of a setting's value or, if that is the default, of the value after a RESET, as a phrase for messages;
+/// `None` if both are the default, and before PostgreSQL 17. The setting need not be defined yet.
 pub fn given(name: &CStr) -> Option<&'static str> {
     use pg_sys::GucSource::{
         PGC_S_ARGV, PGC_S_CLIENT, PGC_S_DATABASE, PGC_S_DATABASE_USER, PGC_S_DEFAULT, PGC_S_FILE,
@@ -298,9 +324,9 @@ impl Drop for Quiet {
     }
 }
 
-/// Runs `define`, which should not raise an error. It defines settings, and PostgreSQL warns of values that it cannot take
-/// over. A warning to the client would become an error if the client's encoding lacked a character of it, or if the
-/// statement was canceled at that moment, so warnings go to the server log only, and a cancel waits.
+/// Runs `define`, which should not raise an error. It defines settings, and PostgreSQL warns of values that it cannot
+/// take over. A warning to the client would become an error if the client's encoding lacked a character of it, or if
+/// the statement was canceled at that moment, so warnings go to the server log only, and a cancel waits.
 pub fn without_errors(define: impl FnOnce()) {
     struct Level(i32);
     impl Drop for Level {

@@ -1,22 +1,61 @@
-//! Shared memory: the state of the protocol, which the core lays out, behind LWLocks; the counters of refused calls;
-//! and the part of each backend. A server that preloads the library has it from its start. On others, from PostgreSQL 17
-//! on, the first session that needs it allocates it.
+//! Shared memory: the state of the protocol, which the core lays out, behind LWLocks; the counters of refused calls; and
+//! a part for each backend. A server that preloads the library has it from its start. On other servers, from PostgreSQL
+//! 17 on, the first session that needs it allocates it.
+//!
+//! ```text
+//! offset in bytes
+//!             The Segment, one for the server
+//!         0  +------------------------------------------------------------------------------+
+//!            | floor, recovered, limit, acknowledged, awaited; 8 bytes each                 |  read for every id
+//!        64  +------------------------------------------------------------------------------+
+//!            | lock, 16 bytes | MarkState: the state of renewals                            |
+//!       256  +------------------------------------------------------------------------------+
+//!            | lock, 16 bytes | next, 8 | ids, leases, waits, waited_us; 8 each | closed, 1 |  slot of shard 0
+//!       320  +------------------------------------------------------------------------------+
+//!            | ... 64 bytes for each of the 8192 shards                                     |
+//!   524_544  +------------------------------------------------------------------------------+
+//!            | ... the same for each of the 256 shards of JavaScript-safe ids               |
+//!   540_928  +------------------------------------------------------------------------------+
+//!            | renewed: condition variable, on which backends wait for the mark, 12 bytes   |
+//!   540_944  | counted_since, 8 bytes                                                       |
+//!   540_952  | refusals: for each of the 19 reasons, a counter of 8 bytes                   |
+//!   541_104  | stored_mark, 4 bytes                                                         |
+//!   541_120  +------------------------------------------------------------------------------+
+//!
+//!             The array of Backend, one for each backend that the server allows
+//!         0  +------------------------------------------------------------------------------+
+//!            | txn_floor, 8 bytes | batch: of, place, left, looked_ms; 8 each               |
+//!        40  +------------------------------------------------------------------------------+
+//!
+//!             Without a preload, both are in one piece of memory, whose header never changes
+//!         0  +------------------------------------------------------------------------------+
+//!            | layout, 4 bytes | version, 28 | epoch_unix_ms, 8                             |
+//!        64  +------------------------------------------------------------------------------+
+//!            | the Segment                                                                  |
+//! 1_048_576  +------------------------------------------------------------------------------+
+//!            | the array of Backend; room for 128 bytes each                                |
+//!            +------------------------------------------------------------------------------+
+//! ```
 
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::{CStr, c_void};
+use std::mem::offset_of;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::{ptr, slice};
 
 use idgen_core::host::Wait;
+use idgen_core::mark::MarkState;
 use idgen_core::shared::{Backend, Guarded, Locks, Shared, Slotted};
 use idgen_core::slot::Slot;
 use idgen_ids::Shard;
 use idgen_ids::epoch::Timestamptz;
-use idgen_ids::js::JsShard;
+use idgen_ids::id::SHARDS;
+use idgen_ids::js::{JS_SHARDS, JsShard};
 use pgrx::pg_sys;
 
-use super::backend::{self, Local};
+use super::backend;
 use super::compat::{HAS_NAMED_SEGMENTS, name_tranche, named_segment, new_tranche, wait_event};
+use super::local::Local;
 use super::setting;
 use crate::error::{Error, Reason};
 
@@ -35,8 +74,6 @@ pub struct Locked<T> {
     lock: UnsafeCell<pg_sys::LWLock>,
     value: UnsafeCell<T>,
 }
-
-const _: () = assert!(size_of::<Locked<Slot<Shard>>>() == 64 && size_of::<Locked<Slot<JsShard>>>() == 64);
 
 impl<T: Copy> Guarded<T> for Locked<T> {
     #[inline]
@@ -73,11 +110,36 @@ const REMOVED: u32 = 2;
 /// The size of shared memory in bytes: 528 KiB for the slots, and less than a KiB for the rest.
 const SIZE: usize = size_of::<Segment>();
 
+// The drawing at the top.
+const _: () = {
+    type Of<S> = Locked<Slot<S>>;
+    assert!(offset_of!(Segment, shared) == 0 && offset_of!(Shared<LwLocks>, published) == 0);
+    assert!(offset_of!(Shared<LwLocks>, mark) == 64);
+    assert!(offset_of!(Shared<LwLocks>, mark) + size_of::<Locked<MarkState>>() == 256);
+    assert!(size_of::<Of<Shard>>() == 64 && size_of::<Of<JsShard>>() == 64);
+    assert!(offset_of!(Of<Shard>, lock) == 0 && offset_of!(Of<Shard>, value) == 16);
+    assert!(offset_of!(Slot<Shard>, next) == 0 && offset_of!(Slot<Shard>, counters) == 8);
+    assert!(offset_of!(Slot<Shard>, closed) == 40);
+    assert!(SHARDS == 8192 && 256 + 64 * SHARDS == 524_544);
+    assert!(JS_SHARDS == 256 && 524_544 + 64 * JS_SHARDS == 540_928);
+    assert!(offset_of!(Segment, renewed) == 540_928 && size_of::<pg_sys::ConditionVariable>() == 12);
+    assert!(offset_of!(Segment, counted_since) == 540_944 && offset_of!(Segment, refusals) == 540_952);
+    assert!(Reason::ALL.len() == 19 && offset_of!(Segment, stored_mark) == 541_104 && SIZE == 541_120);
+    assert!(
+        offset_of!(Backend, txn_floor) == 0 && offset_of!(Backend, batch) == 8 && size_of::<Backend>() == 40
+    );
+    assert!(offset_of!(Header, layout) == 0 && offset_of!(Header, version) == 4);
+    assert!(offset_of!(Header, epoch_unix_ms) == 32 && size_of::<Header>() == 40);
+    assert!(offset_of!(Named, header) == 0 && offset_of!(Named, segment) == 64);
+    assert!(ROOM == 1_048_576 && size_of::<Named>() <= ROOM);
+    assert!(ROOM_EACH == 128 && size_of::<Backend>() <= ROOM_EACH);
+};
+
 const TRANCHE: &CStr = c"idgen";
 
 /// The memory that this session may use: see [`at_hand`].
 static SEGMENT: AtomicPtr<Segment> = AtomicPtr::new(ptr::null_mut());
-/// The states of all backends, in the memory that this process has, whether it may use it or not.
+/// The states of all backends, even if this session may not use the memory.
 static BACKENDS: AtomicPtr<Backend> = AtomicPtr::new(ptr::null_mut());
 static PRELOADED: AtomicBool = AtomicBool::new(false);
 static mut PREVIOUS_REQUEST_HOOK: pg_sys::shmem_request_hook_type = None;
@@ -106,7 +168,7 @@ unsafe extern "C-unwind" fn request() {
     }
 }
 
-/// Prepares memory that nobody else has yet.
+/// Initializes shared memory that no other process can see yet.
 ///
 /// # Safety
 /// The pointers are aligned, and lead to a segment and to a state for each backend.
@@ -127,11 +189,11 @@ unsafe fn initialize(segment: *mut Segment, backends: *mut Backend) {
     }
 }
 
-/// Makes the process know memory that has been prepared.
+/// Attaches this process to initialized shared memory.
 ///
 /// # Safety
 /// As [`initialize`], which has been called.
-unsafe fn know(segment: *mut Segment, backends: *mut Backend) {
+unsafe fn attach(segment: *mut Segment, backends: *mut Backend) {
     // SAFETY: the caller's promise.
     let tranche = unsafe { (*(*segment).shared.mark.lock.get()).tranche };
     name_tranche(tranche.into(), TRANCHE);
@@ -157,7 +219,7 @@ unsafe extern "C-unwind" fn startup() {
         if !found || !backends_found {
             initialize(segment, backends);
         }
-        know(segment, backends);
+        attach(segment, backends);
         SEGMENT.store(segment, Ordering::Relaxed);
         PRELOADED.store(true, Ordering::Relaxed);
     }
@@ -176,7 +238,7 @@ pub fn preloaded() -> bool {
     PRELOADED.load(Ordering::Relaxed)
 }
 
-/// What this backend shares with the others, whether it may use the memory or not.
+/// The state that this backend shares with the others, even if the session may not use the memory.
 pub fn own_state() -> Option<&'static Backend> {
     let backends = BACKENDS.load(Ordering::Relaxed);
     let number = backend::number().filter(|number| !backends.is_null() && *number < backend::most())?;
@@ -184,21 +246,21 @@ pub fn own_state() -> Option<&'static Backend> {
     Some(unsafe { &*backends.add(number) })
 }
 
-/// The number of the layout of [`Named`]. Raise it with every change of what the memory contains, or of what the
-/// protocol makes of it, that an older library in another session must not meet. `tests/lint` compares the definitions
-/// of the content with this number.
+/// The number of the layout of [`Named`]. Raise it with every change of the content, or of its meaning to the protocol,
+/// that an older library in another session could not handle. `tests/lint` compares the definitions of the content with
+/// this number.
 pub const LAYOUT: u32 = 1;
 
 /// The memory of a server that does not preload the library. Files may be replaced while the server runs, so two
-/// versions of the library can meet here. Hence the name of the memory, its size, and place and form of its header must
-/// never change.
+/// versions of the library can meet here. Therefore the name and size of the memory, and the place and form of its
+/// header, must never change.
 #[repr(C)]
 struct Named {
     header: Header,
     segment: Segment,
 }
 
-/// What must be the same for all who use the memory, and the version of the library that has allocated it.
+/// The values on which all users of the memory must agree, and the version of the library that has allocated it.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Header {
@@ -209,13 +271,10 @@ struct Header {
 }
 
 const NAME: &CStr = c"idgen";
-/// For [`Named`].
+/// Room for [`Named`], in bytes.
 const ROOM: usize = 1 << 20;
-/// For the state of each backend.
+/// Room for the state of each backend.
 const ROOM_EACH: usize = 128;
-const _: () = assert!(size_of::<Named>() <= ROOM);
-const _: () = assert!(size_of::<Backend>() <= ROOM_EACH);
-const _: () = assert!(size_of::<Header>() == 40 && std::mem::offset_of!(Named, segment) == 64);
 
 /// The header of this library.
 static OWN_HEADER: Local<Cell<Header>> =
@@ -235,7 +294,7 @@ impl Header {
     }
 }
 
-/// The memory of the registry by its parts: the segment, and the states of the backends.
+/// Splits memory of the registry into the segment and the states of the backends.
 ///
 /// # Safety
 /// `memory` has the size that [`made`] asks for.
@@ -254,10 +313,10 @@ unsafe fn initialize_named(memory: *mut c_void) {
     }
 }
 
-/// Whether this server has shared memory for idgen, or a session can allocate it.
+/// Checks that this server has shared memory for idgen, or that a session can allocate it.
 ///
 /// # Errors
-/// 55000 if not.
+/// 55000 if neither is the case.
 pub fn available() -> Result<(), Error> {
     match HAS_NAMED_SEGMENTS {
         _ if at_hand().is_some() => Ok(()),
@@ -267,12 +326,12 @@ pub fn available() -> Result<(), Error> {
     }
 }
 
-/// The shared memory, allocated if need be, whether this session may use it or not; and whether this call has allocated
-/// it. It has this layout, and all ids count from `epoch_unix_ms`. Raises PostgreSQL's errors, after which the next call
-/// tries again.
+/// Returns the shared memory, allocating it if necessary, and whether this call has done so. It does not check whether
+/// this session may use the memory, which has this layout, and in which all ids count from `epoch_unix_ms`. Raises
+/// PostgreSQL's errors, after which the next call tries again.
 ///
 /// # Errors
-/// 55000 if the server cannot allocate it now, or if a library with another layout or epoch has.
+/// 55000 if the server cannot allocate it, or if a library with another layout or epoch has allocated it.
 pub fn made(layout: u32, epoch_unix_ms: i64) -> Result<(&'static Segment, bool), Error> {
     if let Some(segment) = at_hand() {
         return Ok((segment, false));
@@ -289,7 +348,7 @@ pub fn made(layout: u32, epoch_unix_ms: i64) -> Result<(&'static Segment, bool),
             return Err(Error::OtherLibrary { version: header.version(), own: own.version() });
         }
         let (segment, backends) = parts(memory);
-        know(segment, backends);
+        attach(segment, backends);
         Ok((&*segment, made))
     }
 }
@@ -299,8 +358,7 @@ pub fn join(segment: &'static Segment) {
     SEGMENT.store(ptr::from_ref(segment).cast_mut(), Ordering::Relaxed);
 }
 
-/// Keeps this session from using the memory until it joins again. A session of a server that preloads the library uses
-/// it always.
+/// Keeps this session from using the memory until it joins again. Has no effect on a server that preloads the library.
 pub fn leave() {
     if !preloaded() {
         SEGMENT.store(ptr::null_mut(), Ordering::Relaxed);
@@ -341,7 +399,7 @@ impl Segment {
         self.refusals[reason as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The number of calls refused for that reason.
+    /// The number of calls refused for a reason.
     pub fn refused(&self, reason: Reason) -> u64 {
         self.refusals[reason as usize].load(Ordering::Relaxed)
     }
@@ -356,7 +414,7 @@ impl Segment {
         }
     }
 
-    /// Takes the stored mark for this incarnation of the server, which is about to write it.
+    /// Reserves the stored mark for this incarnation of the server, which is about to write it.
     ///
     /// # Errors
     /// 55000 if it has been removed.
@@ -367,7 +425,7 @@ impl Segment {
         }
     }
 
-    /// Takes the stored mark in order to remove it: until the server is restarted, it cannot be written any more.
+    /// Reserves the stored mark for its removal. Until the server is restarted, it can no longer be written.
     ///
     /// # Errors
     /// 55000 if it has been written since the server started.
@@ -378,7 +436,7 @@ impl Segment {
         }
     }
 
-    /// Whether somebody has begun to remove the stored mark since the server started.
+    /// Whether the removal of the stored mark has begun since the server started.
     pub fn mark_removed(&self) -> bool {
         self.stored_mark.load(Ordering::Relaxed) == REMOVED
     }

@@ -6,9 +6,9 @@ use std::sync::atomic::{self, Ordering};
 
 use pgrx::pg_sys;
 
-use super::backend::Local;
 use super::call::rows;
 use super::compat::{checkpointer_has_begun, standbys_status_has_bits};
+use super::local::Local;
 use super::setting::release;
 
 /// Whether the WAL up to `lsn` is on disk at the synchronous standbys too, as `synchronous_standby_names` requires.
@@ -29,7 +29,7 @@ pub fn look_up_release() {
     STATUS_HAS_BITS.set(standbys_status_has_bits(release()));
 }
 
-/// The number of receivers of WAL that are connected: standbys, and others such as a backup.
+/// The number of WAL receivers that are connected: standbys, and others such as a backup.
 pub fn connected() -> usize {
     let senders = pg_sys::pg_stat_get_wal_senders;
     // SAFETY: that function returns a set, and has this OID.
@@ -56,9 +56,9 @@ pub fn named_in_session() -> bool {
     unsafe { !pg_sys::SyncRepStandbyNames.is_null() && *pg_sys::SyncRepStandbyNames != 0 }
 }
 
-/// If too few standbys are streaming for a commit to be acknowledged, how many there are, and how many it takes,
-/// according to the configuration that this backend has read. They are counted by the function by which WAL senders
-/// decide whether to release a commit: a standby that is still catching up does not count.
+/// The number of standbys that are streaming and the number that a commit needs, if there are too few, according to the
+/// configuration that this backend has read. They are counted by the function by which WAL senders decide whether to
+/// release a commit: a standby that is still catching up does not count.
 pub fn too_few() -> Option<(usize, usize)> {
     let mut standbys = ptr::null_mut();
     // SAFETY: the configuration is null or what this backend has read. The function allocates the list in the

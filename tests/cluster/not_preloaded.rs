@@ -519,8 +519,7 @@ fn missing_room_is_told_before_the_first_id() {
     })
     .unwrap();
     server.run(MINT);
-    let first =
-        "the high-water mark of ids is about to be written for the first time, with 1 receivers of WAL";
+    let first = "the high-water mark of ids is about to be written for the first time, with 1 WAL receivers";
     assert!(server.log().contains(first), "{}", server.log());
     server.restart();
     server.run(MINT);

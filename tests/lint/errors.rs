@@ -1,5 +1,5 @@
 //! Errors that SQL raises: each has an SQLSTATE, a DETAIL and a HINT, and its message or DETAIL names idgen or one of
-//! its functions. For errors of the library, the compiler and a test in src/pg_tests.rs check this.
+//! its functions. For errors of the library, the compiler and a test in src/testing/pg_tests.rs check this.
 
 use crate::{assert_none, files, read};
 

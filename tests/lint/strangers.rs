@@ -32,16 +32,16 @@ fn scripts() -> Vec<(String, String)> {
     let paths = paths
         .chain(["portable/idgen.sql", "portable/take.sql"].map(String::from))
         .chain(files("sql", ".sql"));
-    let mut scripts: Vec<_> = paths
-        .filter(|path| !path.starts_with("sql/takeover/"))
-        .map(|path| (path.clone(), read(&path)))
-        .collect();
-    for (_, text) in scripts.iter_mut().filter(|(path, _)| path == "sql/idgen.sql") {
-        *text = [&read("sql/takeover/before.sql"), text, &read("sql/takeover/after.sql")]
-            .map(String::as_str)
-            .concat();
-    }
-    scripts
+    // The install script and the update script have three parts each.
+    let folders = ["sql/takeover/", "sql/update/"];
+    let is_part =
+        |path: &str| path == "sql/idgen.sql" || folders.iter().any(|folder| path.starts_with(folder));
+    let whole = paths.filter(|path| !is_part(path)).map(|path| (path.clone(), read(&path)));
+    let parts = folders.map(|folder| {
+        let part = |name: &str| read(&format!("{folder}{name}"));
+        (folder.to_owned(), part("before.sql") + &read("sql/idgen.sql") + &part("after.sql"))
+    });
+    whole.chain(parts).collect()
 }
 
 /// The text after each occurrence of a text in a line.
@@ -272,7 +272,7 @@ fn what_would_run_is_found() {
 fn nobody_is_told_to_take_over_what_he_has_not_read() {
     const ADVICE: [&str; 5] =
         ["REASSIGN OWNED", "OWNER TO", "ave a superuser own", "them to superusers", "uses to superusers"];
-    const SCRIPTS: [&str; 3] = ["portable/take.sql", "sql/idgen--0.1.0--0.2.0.sql", "sql/takeover/after.sql"];
+    const SCRIPTS: [&str; 3] = ["portable/take.sql", "sql/takeover/after.sql", "sql/update/after.sql"];
     let places =
         [("docs", ".md"), ("docs", ".sql"), ("docs", ".sh"), ("src", ".rs"), ("crates/idgenctl/src", ".rs")];
     let scripts = [("portable", ".sql"), ("portable", ".md"), ("sql", ".sql")];

@@ -80,9 +80,9 @@ impl<S: LayoutShard> Slot<S> {
     /// most ids a millisecond, but not always at sequence 0: `id % N` should hit every bucket even for the ids of a
     /// quiet shard, so the start moves up to [`LayoutShard::LAST_START`] as ids are handed out.
     ///
-    /// A run that is more than `max_ahead` ahead of the clock is of one unit of time, and must not be used before
     /// A run that is more than `max_ahead` ahead of the clock stays within one unit of time, and must not be used
     /// before [`Run::due`].
+    ///
     /// # Errors
     /// A [`Refusal`], with the slot unchanged.
     #[inline]

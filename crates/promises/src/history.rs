@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Broken, Call, Caller, Judge, Kind, Lost, Promise, Run, Sequence, Session, Slot};
+use crate::judge::{Call, Judge, Lost, Sequence, Session};
+use crate::promise::{Broken, Caller, Promise};
+use crate::run::{Kind, Run, Slot};
 
 /// The defaults of `idgen.epoch` and `idgen.max_ahead`, in milliseconds.
 const EPOCH_UNIX_MS: i64 = 1_704_067_200_000;

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::order::Order;
+use crate::promise::{Broken, Caller, Promise};
+use crate::run::{Kind, Run, Slot};
 use crate::seen::Seen;
-use crate::{Broken, Caller, Kind, Promise, Run, Slot};
 
 /// The allowance for processes that are kept from running, in microseconds.
 const SLACK_US: u64 = 300_000;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::Caller;
+use crate::promise::Caller;
 
 /// Each run by its start, with its end and the last call that received part of it.
 #[derive(Default)]

@@ -1,5 +1,5 @@
 //! Checks that the faults find a program that is wrong: `scripts/test mutations`. A server with `idgen.mutation` is
-//! wrong in one known way, see src/mutation.rs, and faults of one kind strike it until the judge reports it.
+//! wrong in one known way, see src/testing/mutation.rs, and faults of one kind strike it until the judge reports it.
 
 use std::any::Any;
 use std::fs;

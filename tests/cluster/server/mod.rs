@@ -51,7 +51,7 @@ pub fn if_preloaded<'a>(settings: &'a [&'a str]) -> &'a [&'a str] {
 pub enum Build {
     /// What users get.
     Release,
-    /// With the points of `src/fault.rs`.
+    /// With the points of `src/testing/fault.rs`.
     Faults,
     /// What users of an older PostgreSQL have. It is the current one, except in `scripts/test upgrades`.
     Older,

@@ -99,7 +99,7 @@ FROM pg_settings,
 WHERE name LIKE 'idgen.%' AND NOT EXISTS (SELECT FROM setting_rows WHERE starts_with(row, should_be))
 ORDER BY 1;
 
--- Errors: src/pg_tests.rs compares those of the library.
+-- Errors: src/testing/pg_tests.rs compares those of the library.
 CREATE TEMP TABLE items AS
     SELECT substr(item, 2, 5) AS state, regexp_replace(item, '\s+', ' ', 'g') AS item
     FROM sections, regexp_split_to_table(section, '\n- ') AS item

@@ -11,9 +11,4 @@ pub mod state;
 pub mod stored;
 
 pub use state::{CLAIM_MS, Clocks, MarkState, Plan, Unplanned, Written, runs_low};
-pub use stored::Progress;
-
-/// How far a mark may reach after one that was late, in milliseconds. The next incarnation of the server begins there,
-/// and has to mint within the default of `idgen.max_wait`; and a process that was suspended must not write a mark hours
-/// ahead.
-pub const MOST_LATE_REACH_MS: u64 = 4000;
+pub use stored::{MOST_LATE_REACH_MS, Progress};

@@ -7,7 +7,10 @@ use idgen_ids::{Epoch, Tick};
 use crate::error::Error;
 use crate::settings::{QUEUE_MS, Settings};
 
-use super::MOST_LATE_REACH_MS;
+/// How far a mark may reach after one that was late, in milliseconds. The next incarnation of the server begins there,
+/// and has to mint within the default of `idgen.max_wait`; and a process that was suspended must not write a mark hours
+/// ahead.
+pub const MOST_LATE_REACH_MS: u64 = 4000;
 
 /// The mark as the progress of a replication origin, which PostgreSQL never moves back. Within one epoch, a later mark is
 /// greater progress:

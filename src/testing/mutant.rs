@@ -12,11 +12,15 @@ use idgen_ids::Tick;
 use crate::clock;
 use crate::error::Error;
 use crate::host::{self, Postgres};
-use crate::mutation::{Mutation, is};
-use crate::pg::backend::Local;
+use crate::pg::local::Local;
+use crate::pg::origin::{self, MARK_ORIGIN};
 use crate::pg::shmem::LwLocks;
-use crate::pg::{origin, standbys};
+use crate::pg::standbys;
 use crate::settings;
+use crate::testing::mutation::{Mutation, is};
+
+/// An origin other than that of the mark.
+const WRONG_ORIGIN: u16 = MARK_ORIGIN - 1;
 
 /// A host that is wrong in a known way.
 #[derive(Clone, Copy)]
@@ -34,7 +38,7 @@ pub fn host_at_hand() -> Option<Mutant> {
 
 /// The last reading of the clock, and how many more times it is reused.
 static OLD_CLOCK: Local<Cell<(Tick, u32)>> = Local::new(Cell::new((0, 0)));
-/// How often standbys were asked in vain.
+/// How many times in a row standbys had not acknowledged a mark.
 static ASKED: Local<Cell<u32>> = Local::new(Cell::new(0));
 static BEGAN_IN_RECOVERY: Local<Cell<bool>> = Local::new(Cell::new(false));
 
@@ -95,7 +99,7 @@ impl Host for Mutant {
         if is(Mutation::NoFloor) {
             None
         } else if is(Mutation::OtherOrigin) {
-            origin::load_wrongly()
+            origin::progress(WRONG_ORIGIN)
         } else if is(Mutation::AnyEpoch) {
             let epoch = settings::epoch().ok()?;
             Some(Progress::new(self.0.load_mark()?.mark(), epoch))
@@ -106,10 +110,11 @@ impl Host for Mutant {
 
     fn write_mark(&self, mark: Progress) -> u64 {
         if is(Mutation::NoWal) {
-            return origin::write_without_wal(mark);
+            origin::set_progress(MARK_ORIGIN, mark, false);
+            return 0;
         }
         if is(Mutation::OtherOrigin) {
-            return origin::write_wrongly(mark);
+            return origin::set_progress(WRONG_ORIGIN, mark, true);
         }
         let lsn = self.0.write_mark(mark);
         if is(Mutation::PublishedFirst) {

@@ -1,12 +1,11 @@
-//! The known ways in which the program can be wrong, for tests of the tests: `idgen.mutation`. A release contains
-//! none of this.
+//! The known ways in which the program can be wrong, for tests of the tests: `idgen.mutation`.
 
 use std::cell::Cell;
 use std::ffi::{CStr, CString};
 
 use pgrx::guc::{GucContext, GucSetting};
 
-use crate::pg::backend::Local;
+use crate::pg::local::Local;
 use crate::pg::setting::{self, Complaint, TextSetting};
 
 /// Declares the mutations with their names.
@@ -89,7 +88,7 @@ impl TextSetting for Setting {
         }
         Err(Complaint {
             detail: format!("There is no mutation {text:?}."),
-            hint: "They are in src/mutation.rs.",
+            hint: "They are in src/testing/mutation.rs.",
         })
     }
 

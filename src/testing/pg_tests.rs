@@ -31,8 +31,8 @@ mod tests {
         assert_eq!([0, 1].map(|status| read(status, false)), [Some(false), Some(true)]);
     }
 
-    /// Promise 1: a release that is taken for an earlier one waits for standbys that there are not, and one that is taken
-    /// for a later one does not wait for those that there are.
+    /// Promise 1: a release that is taken for an earlier one waits for standbys that there are not, and one that is
+    /// taken for a later one does not wait for those that there are.
     #[pg_test]
     fn the_releases_whose_status_of_standbys_has_bits_are_known() {
         let last_before = [15_00_12, 16_00_08, 17_00_04];
@@ -63,7 +63,7 @@ mod tests {
         assert_eq!(SESSION.last_id(), Some(get::<i64>("SELECT snowflake_last_id()")));
     }
 
-    /// Promise 5: whoever finds an error in a log learns from it what raised it, what is wrong and what to do.
+    /// Promise 5: an error in a log says what raised it, what is wrong and what to do.
     #[pg_test]
     fn every_error_says_where_it_comes_from() {
         for error in Error::samples() {
@@ -79,7 +79,7 @@ mod tests {
     /// warning.
     #[pg_test]
     fn the_reference_has_every_error_and_warning() {
-        let page = include_str!("../docs/reference.md");
+        let page = include_str!("../../docs/reference.md");
         let (_, warnings) = page.split_once("\n### Warnings\n").expect("the section");
         let (warnings, rest) = warnings.split_once("\n### ").expect("the next one");
         // An item is an SQLSTATE, then messages, each perhaps with its reason.
@@ -121,7 +121,7 @@ mod tests {
     /// before the first mark.
     #[pg_test]
     fn every_warning_has_a_code_of_its_own() {
-        let page = include_str!("../docs/reference.md").split_whitespace().collect::<Vec<_>>().join(" ");
+        let page = include_str!("../../docs/reference.md").split_whitespace().collect::<Vec<_>>().join(" ");
         let rows = Warning::samples().into_iter().map(|warning| (warning.row(), warning));
         let (shown, other): (Vec<_>, Vec<_>) = rows.partition(|(row, _)| row.known.is_some());
         let other = other
@@ -137,8 +137,8 @@ mod tests {
         assert!(missing.is_empty(), "{missing:?}");
     }
 
-    /// A backend that waits for the mark is woken, even between its last look at the mark and its sleep. Otherwise it would
-    /// sleep to the end.
+    /// A backend that waits for the mark is woken, even between its last look at the mark and its sleep. Otherwise it
+    /// would sleep to the end.
     #[pg_test]
     fn a_wake_up_ends_the_wait_for_the_mark() {
         const SLEEP_MS: u64 = 60_000;
@@ -149,7 +149,7 @@ mod tests {
             false
         });
         let slept_ms = (host.monotonic_us() - begun_us) / 1000;
-        assert!(slept_ms < SLEEP_MS, "nobody is woken: {slept_ms} ms");
+        assert!(slept_ms < SLEEP_MS, "the backend was not woken: {slept_ms} ms");
     }
 
     /// Citus in a list of libraries, as PostgreSQL reads it: beside it an empty list of shards allows none.
