@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::administration::blinding_settings;
-use crate::fleet::{File, Lines, kind_and_server};
+use crate::enable::blinding_settings;
+use crate::fleet::{File, Lines, for_servers, kind_and_server};
 use crate::origins::limit_of_origins;
 use crate::process::{idgenctl, kill, major_version, permitted, said};
 use crate::scaling::nodes_of_citus;

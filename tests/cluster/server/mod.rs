@@ -8,6 +8,7 @@ pub mod link;
 pub mod processes;
 pub mod relay;
 mod sessions;
+mod socket;
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::Write;
