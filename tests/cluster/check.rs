@@ -452,8 +452,8 @@ fn settings_of_a_database_hide_nothing() {
     }
 }
 
-/// Promise: the owner of some databases hides nothing in those of others, although the connection string names his: he closes
-/// one, makes others hang, and drops one while the check runs.
+/// Promise: the owner of some databases hides nothing in those of others, although the connection string names his: he
+/// closes one, makes others hang, and drops one while the check runs.
 #[test]
 fn the_databases_of_others_are_seen() {
     let server = Server::start(&[PRELOAD, "idgen.allowed_shards = '0-9'"]);

@@ -1,4 +1,5 @@
-//! Clients at work: those that mint continuously and remember every id, and those that write while a test changes something.
+//! Clients at work: those that mint continuously and remember every id, and those that write while a test changes
+//! something.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
@@ -71,8 +72,8 @@ impl Ledger {
         self.judge.assert_kept();
     }
 
-    /// Checks that every row is there that [`Clients::start_inserting`] has committed, and that each promoted server began
-    /// above all ids of its predecessor.
+    /// Checks that every row is there that [`Clients::start_inserting`] has committed, and that each promoted server
+    /// began above all ids of its predecessor.
     pub fn assert_rows(&self, client: &mut Client, timelines: i64) {
         assert_eq!(self.timelines_of_rows(client), timelines);
     }
@@ -390,8 +391,8 @@ impl Load<'_> {
     }
 }
 
-/// Runs `change` while clients work, who also work before and after it. Each client counts its successes until it has to
-/// stop.
+/// Runs `change` while clients work, who also work before and after it. Each client counts its successes until it has
+/// to stop.
 pub fn at_work<T: Send>(
     clients: usize,
     change: impl FnOnce(),

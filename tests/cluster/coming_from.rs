@@ -412,8 +412,8 @@ const STEPS: &str = "SELECT idgen_convert.change_types() \\gexec
 const CHECK: &str = "SELECT idgen_convert.check_id_columns()";
 
 /// Nothing mints for keys of which one is above its ids, wherever that is: in a partition, in a child, or hidden by row
-/// security. Ids of one layout count for the other too. Ids that idgen has minted, ahead of the clock as they may be, are
-/// no such keys.
+/// security. Ids of one layout count for the other too. Ids that idgen has minted, ahead of the clock as they may be,
+/// are no such keys.
 #[test]
 fn keys_above_new_ids_are_refused() {
     let server = prepared();
@@ -637,8 +637,8 @@ fn an_identity_whose_sequence_is_needed_is_refused() {
     assert!(client.value::<bool>(CHECK));
 }
 
-/// What pgEdge's convert_sequence_to_snowflake leaves of an identity is converted: the mark of the identity is gone, and
-/// the sequence is still a part of the column. It stays, unless a superuser does what the script says.
+/// What pgEdge's convert_sequence_to_snowflake leaves of an identity is converted: the mark of the identity is gone,
+/// and the sequence is still a part of the column. It stays, unless a superuser does what the script says.
 #[test]
 fn identities_that_pgedge_has_changed_are_converted() {
     let server = prepared();
@@ -903,7 +903,8 @@ fn uuid_keys_become_ids_under_load() {
     assert!(!server.value::<bool>(INVALID), "a constraint or an index is not valid");
 }
 
-/// The constraints of a schema, and the defaults and types of its columns, by the names of tables, columns and constraints.
+/// The constraints of a schema, and the defaults and types of its columns, by the names of tables, columns and
+/// constraints.
 const SHAPE: &str = r#"
     SELECT string_agg(line, E'\n' ORDER BY line) FROM (
         SELECT concat_ws(' ', conrelid::regclass, conname, pg_get_constraintdef(oid), convalidated) AS line
@@ -1189,8 +1190,8 @@ fn a_role_that_was_only_set_converts_nothing() {
     run(server.psql("convert.sql", &[]));
 }
 
-/// A client that changes a row between the moment that the filling of a block sees and the lock of the row is no trigger
-/// that keeps the row from being filled.
+/// A client that changes a row between the moment that the filling of a block sees and the lock of the row is no
+/// trigger that keeps the row from being filled.
 #[test]
 fn a_row_that_changes_meanwhile_is_filled() {
     let server = prepared();
@@ -1260,8 +1261,8 @@ fn ids_for_old_rows_are_made_in_order() {
     client.run(follow);
 }
 
-/// A role whose function makes it a superuser when another role runs it, and an index in which it is evaluated as soon as
-/// somebody else plans a query of the table.
+/// A role whose function makes it a superuser when another role runs it, and an index in which it is evaluated as soon
+/// as somebody else plans a query of the table.
 const EVIL: &str = "
     CREATE ROLE evil;
     CREATE SCHEMA evil AUTHORIZATION evil;
@@ -1341,8 +1342,8 @@ fn tables_of_other_roles_run_nothing() {
     assert!(client.value::<bool>(CHECK));
 }
 
-/// The way in batches, too, runs nothing of another role that has got a partition meanwhile, or has the table to which a
-/// foreign key refers.
+/// The way in batches, too, runs nothing of another role that has got a partition meanwhile, or has the table to which
+/// a foreign key refers.
 #[test]
 fn batches_run_nothing_of_other_roles() {
     let server = prepared();
@@ -1703,8 +1704,8 @@ fn a_foreign_table_mints_there_or_here() {
     assert_eq!(client.value::<i32>(shard), 5);
 }
 
-/// psql goes on after an error. If a function of the file's name is there, which may be another role's, no trigger calls
-/// it; and each table has its own shard.
+/// psql goes on after an error. If a function of the file's name is there, which may be another role's, no trigger
+/// calls it; and each table has its own shard.
 #[test]
 fn the_trigger_calls_no_function_that_was_there() {
     let server = Server::start(&[]);

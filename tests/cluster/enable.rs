@@ -1,5 +1,5 @@
-//! `idgenctl enable`, and the sessions of idgenctl: refusals, failures after which the same command continues, and tenants
-//! and servers that try to run code, to end a session or to control a terminal.
+//! `idgenctl enable`, and the sessions of idgenctl: refusals, failures after which the same command continues, and
+//! tenants and servers that try to run code, to end a session or to control a terminal.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -145,8 +145,8 @@ fn a_standby_is_enabled_with_its_primary() {
     look(&both, 1, &["mints no ids", "the system clock is before"]);
 }
 
-/// The first id would take down a standby without room for the mark. If the standby is given, nothing is changed until it has
-/// room. If it is only visible in the replication of the primary, the program shows its name.
+/// The first id would take down a standby without room for the mark. If the standby is given, nothing is changed until
+/// it has room. If it is only visible in the replication of the primary, the program shows its name.
 #[test]
 fn a_standby_without_room_is_found_before_the_first_id() {
     let primary = Server::start_plain(&["max_replication_slots = 4"]);
@@ -220,8 +220,8 @@ pub fn blinding_settings() -> impl Iterator<Item = &'static str> {
     settings.split_whitespace().filter(is_there)
 }
 
-/// The connection may lead to the database of a tenant, with traps before PostgreSQL's own objects in its search_path and with
-/// settings that end or mislead sessions, on a standby too. None of these runs or has an effect.
+/// The connection may lead to the database of a tenant, with traps before PostgreSQL's own objects in its search_path
+/// and with settings that end or mislead sessions, on a standby too. None of these runs or has an effect.
 #[test]
 fn nothing_in_the_database_of_a_tenant_runs_or_counts() {
     let primary = Server::start_plain(&[PRELOAD]);
@@ -309,8 +309,9 @@ fn a_schema_that_was_a_tenants_is_not_taken_over() {
     enable(&[&server], "app", 0, &["idgen is enabled"]);
 }
 
-/// If other roles may create objects beside an existing extension, the program says so, with the objects that a superuser's
-/// call might find, and does not lead superusers to that schema. It also names the older version of the extension.
+/// If other roles may create objects beside an existing extension, the program says so, with the objects that a
+/// superuser's call might find, and does not lead superusers to that schema. It also names the older version of the
+/// extension.
 #[test]
 fn an_extension_among_objects_of_others_is_said() {
     let server = Server::start_plain(&[PRELOAD]);
@@ -325,8 +326,8 @@ fn an_extension_among_objects_of_others_is_said() {
     enable(&[&server], "theirs", 1, &[&words[..], &update].concat());
     assert_eq!(connect(&server, "theirs").value::<String>("SHOW search_path"), "\"$user\", public");
 
-    // A tenant's extension is left alone, also in a schema of a superuser: its owner can replace a view of it that an open
-    // transaction hides.
+    // A tenant's extension is left alone, also in a schema of a superuser: its owner can replace a view of it that an
+    // open transaction hides.
     server.run("CREATE DATABASE own OWNER mallory");
     let path = || connect(&server, "own").value::<String>("SHOW search_path");
     let mut client = connect(&server, "own");
@@ -351,8 +352,8 @@ fn message(kind: &str, body: &[u8]) -> Vec<u8> {
     [kind.as_bytes(), &length, body].concat()
 }
 
-/// The output of idgenctl about a server that lets every role in, sends one of these greetings, and gives the same answer to
-/// everything.
+/// The output of idgenctl about a server that lets every role in, sends one of these greetings, and gives the same
+/// answer to everything.
 fn said_of(greetings: Vec<Vec<u8>>, answer: Vec<u8>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -369,8 +370,8 @@ fn said_of(greetings: Vec<Vec<u8>>, answer: Vec<u8>) -> String {
     ends(idgenctl(&["enable", "app", "--server", &target]), 1, &[])
 }
 
-/// The texts of a server control no terminal and forge no line: notices are not shown, and errors only in part. No message
-/// crashes the program or keeps it busy forever.
+/// The texts of a server control no terminal and forge no line: notices are not shown, and errors only in part. No
+/// message crashes the program or keeps it busy forever.
 #[test]
 fn a_hostile_server_harms_nobody_who_looks_at_it() {
     let says = |kind: &str, severity: &str| {

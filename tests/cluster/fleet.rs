@@ -56,7 +56,8 @@ impl File {
         findings
     }
 
-    /// Waits until the check finds exactly these, by kind and server. Settings reach the processes of a server one by one.
+    /// Waits until the check finds exactly these, by kind and server. Settings reach the processes of a server one by
+    /// one.
     #[track_caller]
     pub fn until_found(&self, expected: &[&str]) -> Vec<Value> {
         let expected: BTreeSet<String> = expected.iter().map(|text| (*text).to_owned()).collect();

@@ -32,7 +32,8 @@ fn all_blocks() -> Vec<String> {
 
 const ENABLE: &str = "idgenctl enable mydb";
 
-/// A machine on which people paste such blocks. Programs of the test replace those that install packages and restart servers.
+/// A machine on which people paste such blocks. Programs of the test replace those that install packages and restart
+/// servers.
 struct Machine {
     server: Server,
 }
@@ -74,8 +75,8 @@ impl Machine {
         self.server.host().into()
     }
 
-    /// Pastes a block into a shell that continues after a failure, as an interactive one does. Returns whether the block
-    /// succeeds, and its output.
+    /// Pastes a block into a shell that continues after a failure, as an interactive one does. Returns whether the
+    /// block succeeds, and its output.
     fn paste(&self, block: &str) -> (bool, String) {
         self.paste_where_make_fails("never", block)
     }
@@ -116,8 +117,8 @@ impl Machine {
 
 const MINT: &str = "SELECT shard_of(snowflake_next_id(5))::text";
 
-/// The existing lists of libraries and schemas stay, and a repetition changes nothing. Roles with a search_path of their own,
-/// which hides the functions, are named.
+/// The existing lists of libraries and schemas stay, and a repetition changes nothing. Roles with a search_path of
+/// their own, which hides the functions, are named.
 #[test]
 fn each_block_adds_idgen_to_what_is_there() {
     for block in all_blocks() {
@@ -143,8 +144,8 @@ fn each_block_adds_idgen_to_what_is_there() {
     }
 }
 
-/// A list that waits for a restart is kept, and so are a path set for the server or by ALTER ROLE ALL, and an extension in
-/// another schema.
+/// A list that waits for a restart is kept, and so are a path set for the server or by ALTER ROLE ALL, and an extension
+/// in another schema.
 #[test]
 fn what_is_in_effect_later_or_from_elsewhere_is_kept() {
     let machine = Machine::new(Build::Release, &["search_path = 'first, public'"]);

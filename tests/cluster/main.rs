@@ -1,5 +1,5 @@
-//! Tests on real throw-away servers, for everything that takes several backends, signals or restarts. `make test` runs them.
-//! docs/guarantees.md lists the promises that they name.
+//! Tests on real throw-away servers, for everything that takes several backends, signals or restarts. `make test` runs
+//! them. docs/guarantees.md lists the promises that they name.
 #![allow(clippy::unwrap_used)]
 
 mod alerts;

@@ -276,8 +276,8 @@ fn a_shard_moves_under_load() {
     assert_eq!(place(&source).1, "0-8191");
 }
 
-/// Mints for shard 5 as fast as it can, with the configuration that the session has once read, and for a while after the
-/// shard is closed, and records the last id.
+/// Mints for shard 5 as fast as it can, with the configuration that the session has once read, and for a while after
+/// the shard is closed, and records the last id.
 const ATTACKER: &str = "
     CREATE TABLE public.minted (who text, last bigint, refused integer);
     CREATE FUNCTION public.mint(who text) RETURNS integer LANGUAGE plpgsql AS $$
@@ -543,8 +543,8 @@ fn what_a_killed_move_has_left_at_work_is_ended() {
     run(the_move(&source, &target));
 }
 
-/// If the target goes down while rows are copied, the source is open again at once, and the program says what may be left
-/// on the target. A move can be undone on the source without the target.
+/// If the target goes down while rows are copied, the source is open again at once, and the program says what may be
+/// left on the target. A move can be undone on the source without the target.
 #[test]
 fn a_move_to_a_server_that_dies_is_undone() {
     let (source, target, meddler) = two_servers();
@@ -614,8 +614,9 @@ fn a_shard_moves_with_standbys_on_both_sides() {
     new.value::<i64>("SELECT snowflake_next_id(5)");
 }
 
-/// A server may be split by promoting a standby. Its halves are separate clusters although they share a system identifier,
-/// and each standby belongs to the half that it follows. A move in the opposite direction at the same time is refused.
+/// A server may be split by promoting a standby. Its halves are separate clusters although they share a system
+/// identifier, and each standby belongs to the half that it follows. A move in the opposite direction at the same time
+/// is refused.
 #[test]
 fn a_shard_moves_between_the_halves_of_a_server() {
     let source = a_server("1-9");
@@ -677,8 +678,8 @@ fn a_program_may_set_the_lists() {
     }
 }
 
-/// Of two moves at once, each would overwrite the other's change of the lists, and both servers would mint. So one of them
-/// is refused, whatever their shards and databases.
+/// Of two moves at once, each would overwrite the other's change of the lists, and both servers would mint. So one of
+/// them is refused, whatever their shards and databases.
 #[test]
 fn one_move_at_a_time_on_a_server() {
     let (source, target, meddler) = two_servers();
@@ -880,8 +881,8 @@ fn the_schema_of_a_tenant_moves_without_a_superusers_rights() {
     target.value::<i64>("SELECT snowflake_next_id(5)");
 }
 
-/// Promise: a restore runs nothing that a third role has written, or has at any moment put in the place of something on the
-/// target, and no superuser restores anything.
+/// Promise: a restore runs nothing that a third role has written, or has at any moment put in the place of something on
+/// the target, and no superuser restores anything.
 #[test]
 fn an_owner_restores_nothing_of_others() {
     let (source, target) = servers_with_a_tenant();
@@ -983,8 +984,8 @@ fn names_are_data() {
     assert_eq!(target.value::<i64>("SELECT count(*) FROM insta5.\"t\n\t'\"\"\\\""), 2);
 }
 
-/// A move that would keep the schema closed for long is refused first: if commits on the target wait for a standby that is
-/// down, or if clients would have to wait for the target's clock.
+/// A move that would keep the schema closed for long is refused first: if commits on the target wait for a standby that
+/// is down, or if clients would have to wait for the target's clock.
 #[test]
 fn a_target_that_would_keep_clients_waiting_is_refused() {
     let (source, target, _) = two_servers();
@@ -1018,8 +1019,8 @@ fn an_undo_succeeds_only_if_everything_is_undone() {
     assert_eq!(place(&standby).1, "1-9");
 }
 
-/// Every role that may connect can give its session the name that a move or Patroni uses. Such sessions do not stop a move,
-/// even if there always is one.
+/// Every role that may connect can give its session the name that a move or Patroni uses. Such sessions do not stop a
+/// move, even if there always is one.
 #[test]
 fn names_of_strangers_sessions_do_not_matter() {
     let (source, target, meddler) = two_servers();
@@ -1040,7 +1041,8 @@ fn names_of_strangers_sessions_do_not_matter() {
         client.run("SET application_name = 'idgenctl move 6 of 1/1'");
         client
     });
-    // The move neither waits for these sessions nor ends them, because a session that ends late would keep the schema closed.
+    // The move neither waits for these sessions nor ends them, because a session that ends late would keep the schema
+    // closed.
     let mut held = [&source, &target].map(|server| named(server, &name));
     thread::scope(|scope| {
         for server in [&source, &target] {
@@ -1092,7 +1094,8 @@ fn a_run_does_not_go_on_from_what_another_has_changed() {
 const LOSE_LOCK: &str = "SELECT pg_terminate_backend(pid) FROM pg_locks
                          WHERE relation = 'pg_shseclabel'::regclass AND mode = 'ShareUpdateExclusiveLock'";
 
-/// Promise: a run that sleeps while other runs finish its move and move the shard back changes nothing when it wakes up.
+/// Promise: a run that sleeps while other runs finish its move and move the shard back changes nothing when it wakes
+/// up.
 #[test]
 fn a_run_whose_turn_is_over_changes_nothing() {
     let (source, target, meddler) = two_servers();
@@ -1128,8 +1131,8 @@ fn is_step(statement: &str) -> bool {
         || !reads.iter().any(|read| statement.trim_start().starts_with(read))
 }
 
-/// A move may be killed while any of its changes is on its way to a server, from the closing of the schema on. An undo or,
-/// by turns, a finish then restores order: nothing is lost, and one server mints.
+/// A move may be killed while any of its changes is on its way to a server, from the closing of the schema on. An undo
+/// or, by turns, a finish then restores order: nothing is lost, and one server mints.
 #[test]
 fn a_move_may_be_killed_at_each_statement() {
     const AT_ONCE: usize = 4;
@@ -1201,8 +1204,8 @@ fn killed_at_each(steps: impl Iterator<Item = usize>) -> usize {
     unreachable!("there is no end of steps")
 }
 
-/// If a commit waits for a standby in the middle of a move, the move says which standby is missing, and continues when that
-/// is back.
+/// If a commit waits for a standby in the middle of a move, the move says which standby is missing, and continues when
+/// that is back.
 #[test]
 fn a_move_says_which_standby_it_waits_for() {
     let (source, target, meddler) = two_servers();
@@ -1252,8 +1255,8 @@ fn a_move_waits_for_the_clock_before_it_closes_the_schema() {
     ends(the_move(&target, &source), 0, &["values in insta5.users do not count"]);
 }
 
-/// The servers come from the fleet file: the source is the primary that has the schema, and the standbys are those of the
-/// same cluster. Without consent, a move only shows what it would do.
+/// The servers come from the fleet file: the source is the primary that has the schema, and the standbys are those of
+/// the same cluster. Without consent, a move only shows what it would do.
 #[test]
 fn a_move_finds_its_servers_in_the_fleet() {
     let (source, target, _) = two_servers();
@@ -1280,7 +1283,8 @@ fn a_move_finds_its_servers_in_the_fleet() {
     assert_eq!(place(&old).1, "1-4,6-9");
 }
 
-/// Promise: idgenctl asks for consent only after saying what it would do, and in any state of a move it says how to continue.
+/// Promise: idgenctl asks for consent only after saying what it would do, and in any state of a move it says how to
+/// continue.
 #[test]
 fn a_person_learns_how_a_move_goes_on() {
     let (source, target, meddler) = two_servers();
@@ -1319,8 +1323,8 @@ fn a_person_learns_how_a_move_goes_on() {
     assert_eq!(now(), before);
 }
 
-/// A server that cannot set its list, because it can neither read nor write its configuration, is found before the schema
-/// is closed.
+/// A server that cannot set its list, because it can neither read nor write its configuration, is found before the
+/// schema is closed.
 #[test]
 fn a_list_that_cannot_be_set_is_noticed_first() {
     let (source, target, _) = two_servers();
@@ -1389,8 +1393,8 @@ fn a_tenant_who_interferes_does_not_keep_a_move_from_being_undone() {
     run(the_move(&source, &target));
 }
 
-/// Promise: a tenant, who may write names and comments of schemas, can give no server a shard. If the tenant has taken a name
-/// that the move needs, the move fails before it changes anything.
+/// Promise: a tenant, who may write names and comments of schemas, can give no server a shard. If the tenant has taken
+/// a name that the move needs, the move fails before it changes anything.
 #[test]
 fn a_tenant_forges_no_move() {
     let (source, target) = servers_with_a_tenant();
@@ -1429,7 +1433,8 @@ fn a_move_ends_without_its_source() {
     run(the_move(&target, &source));
 }
 
-/// If the last step of a move fails on a standby of the target, which may have to replace the target, the move reports it.
+/// If the last step of a move fails on a standby of the target, which may have to replace the target, the move reports
+/// it.
 #[test]
 fn a_standby_without_its_list_is_not_passed_over() {
     let (source, target, meddler) = two_servers();

@@ -69,8 +69,8 @@ fn earlier_releases_ask_for_the_preload() {
     }
 }
 
-/// Promise 9: CREATE EXTENSION is all that it takes, and no id comes again over crashes of a backend, of the server, and
-/// from one mode to the other.
+/// Promise 9: CREATE EXTENSION is all that it takes, and no id comes again over crashes of a backend, of the server,
+/// and from one mode to the other.
 #[test]
 fn nothing_else_is_needed() {
     let Some(server) = server(&[]) else { return };
@@ -95,8 +95,8 @@ fn nothing_else_is_needed() {
     assert!(server.reconnect().value::<i64>(MINT) > last);
 }
 
-/// Promise 9: the owner of a database, who may create the extension, writes no mark that would take a standby down. What
-/// the hint says lets him mint.
+/// Promise 9: the owner of a database, who may create the extension, writes no mark that would take a standby down.
+/// What the hint says lets him mint.
 #[test]
 fn only_a_superuser_begins() {
     if major_version() < 17 {
@@ -373,8 +373,8 @@ fn new_files_take_part() {
     assert!(server.value::<i64>(MINT) > last);
 }
 
-/// Promise 9: if the memory cannot be allocated, the call fails, and the next one tries again. A backend may write files
-/// of up to 4 KiB only, as with a full /dev/shm.
+/// Promise 9: if the memory cannot be allocated, the call fails, and the next one tries again. A backend may write
+/// files of up to 4 KiB only, as with a full /dev/shm.
 #[test]
 fn memory_that_cannot_be_had_is_asked_for_again() {
     for kind in ["posix", "mmap"] {

@@ -336,8 +336,8 @@ fn a_function_is_taken_over() {
 }
 
 /// The mark of the old server is raised on a new one whose clock is behind, unless it is too far ahead for that, and on
-/// a server with rows whose ids are above its mark. A restored backup that runs next to its original mints for shards of
-/// its own, and waits for no standby of the original.
+/// a server with rows whose ids are above its mark. A restored backup that runs next to its original mints for shards
+/// of its own, and waits for no standby of the original.
 #[test]
 fn a_backup_and_a_dump() {
     const INSERT: &str = "INSERT INTO rows VALUES (DEFAULT) RETURNING id";

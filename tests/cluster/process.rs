@@ -292,8 +292,8 @@ pub fn lacks(program: &str) {
     skipped(&format!("{program} is not installed"));
 }
 
-/// Reports that a test is skipped, and why, on the terminal, where captured output does not appear, and to scripts/test,
-/// which repeats it in its last line.
+/// Reports that a test is skipped, and why, on the terminal, where captured output does not appear, and to
+/// scripts/test, which repeats it in its last line.
 pub fn skipped(why: &str) {
     let name = std::thread::current().name().unwrap_or_default().to_owned();
     let _ = std::io::stderr().write_all(format!("{name}: skipped: {why}\n").as_bytes());

@@ -1,5 +1,5 @@
-//! Promises 1 and 2 while clients write and idgen takes a logical shard over from the PL/pgSQL function that minted before
-//! (docs/examples/from-plpgsql.sql), and while a schema gets another shard.
+//! Promises 1 and 2 while clients write and idgen takes a logical shard over from the PL/pgSQL function that minted
+//! before (docs/examples/from-plpgsql.sql), and while a schema gets another shard.
 
 use std::process::Command;
 use std::thread;
@@ -12,8 +12,8 @@ use crate::moment::is_reached;
 use crate::process::{assert_says, major_version, refused, run, said};
 use crate::server::{Server, Sql};
 
-/// If two sessions assign one shard to two schemas at once, one of them is refused. A call that would have to wait for a
-/// table longer than lock_timeout changes nothing.
+/// If two sessions assign one shard to two schemas at once, one of them is refused. A call that would have to wait for
+/// a table longer than lock_timeout changes nothing.
 #[test]
 fn a_shard_is_assigned_to_one_schema_only() {
     let server = Server::start(&[]);
@@ -47,9 +47,9 @@ fn a_shard_is_assigned_to_one_schema_only() {
     assert_eq!(client.value::<i32>(shards), 7);
 }
 
-/// While the call waits for a table, the schema of the extension is renamed and another one gets its name: the call uses
-/// nothing in that one. While the call waits for a view, another view takes its place, or another schema with such a
-/// function takes the place of the extension's: the call changes nothing.
+/// While the call waits for a table, the schema of the extension is renamed and another one gets its name: the call
+/// uses nothing in that one. While the call waits for a view, another view takes its place, or another schema with such
+/// a function takes the place of the extension's: the call changes nothing.
 #[test]
 fn names_change_while_a_shard_is_assigned() {
     let server = Server::start(&[]);
@@ -102,8 +102,8 @@ fn names_change_while_a_shard_is_assigned() {
     assert_eq!(during("LOCK TABLE ONLY insta5.users", &another), "55000");
 }
 
-/// A schema gets another shard while clients write. No id occurs twice, and after the call no row gets an id of the previous
-/// shard.
+/// A schema gets another shard while clients write. No id occurs twice, and after the call no row gets an id of the
+/// previous shard.
 #[test]
 fn a_schema_gets_another_shard_under_load() {
     let server = Server::start(&[]);
@@ -154,8 +154,8 @@ fn take_over_of(server: &Server, function: &str, sequence: &str, shard: &str) ->
     server.psql("from-plpgsql.sql", &variables)
 }
 
-/// idgen takes a shard over from the function while clients call the function and insert rows with it. The ids of idgen are
-/// greater than all ids of the function, and none occurs twice.
+/// idgen takes a shard over from the function while clients call the function and insert rows with it. The ids of idgen
+/// are greater than all ids of the function, and none occurs twice.
 #[test]
 fn the_plpgsql_function_is_replaced_under_load() {
     replace_the_function_under_load(0.0);
@@ -174,8 +174,8 @@ fn replace_the_function_under_load(ahead: f64) {
     client.run(OLD_FUNCTION);
     client.run(&TABLES.replace("CREATE SCHEMA insta5;", "").replace(MINT, "insta5.next_id()"));
     let mut told = String::new();
-    // A call that waits for the sequence gets 2200H. Ids that the old function itself repeats cause 23505, or 40P01 if two
-    // transactions wait for each other.
+    // A call that waits for the sequence gets 2200H. Ids that the old function itself repeats cause 23505, or 40P01 if
+    // two transactions wait for each other.
     let load = Load { servers: &[&server], mint: "insta5.next_id()", retried: &["2200H", "23505", "40P01"] };
     let mut last_id = 0;
     let diaries = load.during(|| {
@@ -276,8 +276,8 @@ fn function_of(name: &str, id: &str) -> String {
     )
 }
 
-/// A function whose ids have another layout is refused for that reason and continues, whatever the epoch, the shard and the
-/// current number of its sequence. The advice leads to no other refusal.
+/// A function whose ids have another layout is refused for that reason and continues, whatever the epoch, the shard and
+/// the current number of its sequence. The advice leads to no other refusal.
 #[test]
 fn a_function_of_another_layout_is_left_alone() {
     let functions = [
@@ -316,8 +316,8 @@ fn a_function_of_another_layout_is_left_alone() {
             let row = client.query_one(state, &[&before]).unwrap();
             assert_eq!((row.get(0), row.get(1)), (true, true), "{name}: the sequence is as before");
         }
-        // Without time bits in their place, the epoch shows in which bits the time is. With another epoch, the shard may
-        // show that it is not in its place, as it includes a bit of the time.
+        // Without time bits in their place, the epoch shows in which bits the time is. With another epoch, the shard
+        // may show that it is not in its place, as it includes a bit of the time.
         client.run(&function_of("ten_bits", "(time << 22) | (5 << 10) | n % 1024"));
         let advice = if epoch.starts_with('1') { "has 22 bits below the time" } else { "" };
         refused(take_over(&server, "ten_bits", "5"), &[advice, "by hand"]);
@@ -338,8 +338,8 @@ fn a_function_of_another_layout_is_left_alone() {
     assert_eq!(client.row::<(i32, i32)>(shards), (5, 4));
 }
 
-/// A function whose body only contains the name of idgen's function passes through all checks, and is replaced. If the script
-/// broke off, the next run changes the remaining defaults, if the shard is the same and their roles may mint.
+/// A function whose body only contains the name of idgen's function passes through all checks, and is replaced. If the
+/// script broke off, the next run changes the remaining defaults, if the shard is the same and their roles may mint.
 #[test]
 fn only_a_function_of_idgen_is_taken_for_one() {
     let server = Server::start(&["idgen.epoch = 1314220021721"]);
@@ -371,8 +371,8 @@ fn only_a_function_of_idgen_is_taken_for_one() {
     assert_eq!(client.value::<String>(default), "snowflake_next_id(5)");
 }
 
-/// A function whose epoch is off by a minute is refused. A function that uses the time of the transaction is not, however
-/// long the script has waited for a lock, unless the clock was set back in the meantime.
+/// A function whose epoch is off by a minute is refused. A function that uses the time of the transaction is not,
+/// however long the script has waited for a lock, unless the clock was set back in the meantime.
 #[test]
 fn the_time_of_a_function_is_that_of_the_call_or_the_transaction() {
     let (server, mut client) = server_with_the_function(&[]);
@@ -516,7 +516,8 @@ fn a_function_is_replaced_beside_hidden_rows() {
     assert!(client.value::<i64>("SELECT insta5.next_id()") > greatest);
 }
 
-/// A function with arguments that uses a sequence for each table is taken over table by table, as the head of the file says.
+/// A function with arguments that uses a sequence for each table is taken over table by table, as the head of the file
+/// says.
 #[test]
 fn a_function_with_arguments_is_taken_over_by_one_without() {
     let server = Server::start(&["idgen.epoch = 1314220021721"]);
@@ -549,8 +550,9 @@ fn a_function_with_arguments_is_taken_over_by_one_without() {
     client.run("INSERT INTO insta5.notes DEFAULT VALUES");
 }
 
-/// The script, run by a superuser, refuses a schema of the extension in which other roles may create objects. It does not
-/// call the operators that they have left there, which match the types exactly and so would precede PostgreSQL's own.
+/// The script, run by a superuser, refuses a schema of the extension in which other roles may create objects. It does
+/// not call the operators that they have left there, which match the types exactly and so would precede PostgreSQL's
+/// own.
 #[test]
 fn a_function_is_replaced_beside_hostile_operators() {
     let server = Server::start(&["idgen.epoch = 1314220021721"]);
@@ -593,8 +595,8 @@ fn a_function_is_replaced_beside_hostile_operators() {
     run(take_over(&server));
 }
 
-/// Other roles may have the function as the default of a view, of a table with an index, or of a table that takes the place of
-/// another one. Reading these would run their code as a superuser, so the script asks for the greatest id.
+/// Other roles may have the function as the default of a view, of a table with an index, or of a table that takes the
+/// place of another one. Reading these would run their code as a superuser, so the script asks for the greatest id.
 #[test]
 fn a_function_is_replaced_beside_hostile_tables() {
     let (server, mut client) = server_with_the_function(&["idgen.max_ahead = 1h"]);

@@ -1,6 +1,6 @@
 //! A mixed load on every function and view of idgen for a given time: `make soak MINUTES=…`. After each period, when
-//! all sessions are idle, the soak checks what a long time could wear out: the memory of the sessions, shared memory, the
-//! counters, the ids and the log.
+//! all sessions are idle, the soak checks what a long time could wear out: the memory of the sessions, shared memory,
+//! the counters, the ids and the log.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -769,7 +769,8 @@ impl Soak {
             "calls by a session in the middle third, and the leaks that would have been seen: bytes a call"
         );
         for (function, calls) in self.control.rows::<(String, i64)>(sql) {
-            // PostgreSQL does not count calls that end in an error, and only the planner calls functions with this type.
+            // PostgreSQL does not count calls that end in an error, and only the planner calls functions with this
+            // type.
             if function == "snowflake_remove_mark()" || function.contains("internal") {
                 continue;
             }

@@ -229,8 +229,8 @@ fn a_warning_tells_what_synchronous_standbys_lack() {
     }
 }
 
-/// Promise 1: until the checkpointer of a server that starts has told the others whether there are synchronous standbys,
-/// those count that the session has read of.
+/// Promise 1: until the checkpointer of a server that starts has told the others whether there are synchronous
+/// standbys, those count that the session has read of.
 #[test]
 fn a_late_checkpointer_lets_no_id_past_the_standbys() {
     if major_version() >= 19 {
@@ -398,8 +398,8 @@ fn waits_for_a_standby_have_names() {
     }
 }
 
-/// The time until marks were durable, in milliseconds: it lies within that of the only call, and includes what the standby
-/// was certainly away for.
+/// The time until marks were durable, in milliseconds: it lies within that of the only call, and includes what the
+/// standby was certainly away for.
 #[test]
 fn the_time_until_a_mark_is_durable_is_told() {
     const AWAY: Duration = Duration::from_millis(300);

@@ -108,7 +108,8 @@ fn those_who_wait_for_a_full_shard_wake_once() {
     assert!(slept < 2 * waits as u64, "{slept} sleeps for {waits} waits");
 }
 
-/// A signal ends one sleep of a call that waits, and no more: otherwise the call would keep a processor busy to its end.
+/// A signal ends one sleep of a call that waits, and no more: otherwise the call would keep a processor busy to its
+/// end.
 #[test]
 fn a_call_that_waits_sleeps_again_after_a_signal() {
     const SLEEPS: u64 = 10;

@@ -36,8 +36,8 @@ impl Server {
         log.push(ClockSet { from, to: now(), ahead_ms });
     }
 
-    /// Makes the checkpointer stop at the next start of the server, before it has read the configuration, until it is told
-    /// to continue.
+    /// Makes the checkpointer stop at the next start of the server, before it has read the configuration, until it is
+    /// told to continue.
     pub fn delay_checkpointer(&self) {
         let file = OpenOptions::new().write(true).open(self.clock_file()).expect("a clock");
         file.write_all_at(&[1], ENTRIES as u64 * 8 + 1).expect("a clock");

@@ -27,8 +27,8 @@ use crate::process::{
     clock_library, command, give_to_servers, kill, preloads, run, said_by_pg_config, servers_folder, variable,
 };
 
-/// The line for servers that preload idgen in every run of the tests, because of a test's subject or of settings that it
-/// makes later.
+/// The line for servers that preload idgen in every run of the tests, because of a test's subject or of settings that
+/// it makes later.
 pub const PRELOAD: &str = "shared_preload_libraries = 'idgen'";
 
 /// The settings without which idgen mints if it is not preloaded.

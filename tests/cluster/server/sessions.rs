@@ -201,8 +201,8 @@ impl Server {
         psql
     }
 
-    /// A script that an administrator runs on the server's machine: with the server's user, programs and data directory, in
-    /// the folder of the sockets. Servers that it starts have the server's clock and log.
+    /// A script that an administrator runs on the server's machine: with the server's user, programs and data
+    /// directory, in the folder of the sockets. Servers that it starts have the server's clock and log.
     pub fn shell(&self, script: &str) -> Command {
         let programs = self.sockets.join("bin");
         let pg_ctl = programs.join("pg_ctl");
@@ -276,8 +276,8 @@ impl Server {
         last
     }
 
-    /// Kills a backend, and waits until the server has ended another one. The victim's own connection ends before the server
-    /// knows of the death.
+    /// Kills a backend, and waits until the server has ended another one. The victim's own connection ends before the
+    /// server knows of the death.
     pub fn kill_backend(&self, mut victim: Client) {
         let mut witness = self.connect();
         self.signal("KILL", victim.value("SELECT pg_backend_pid()"));
@@ -361,8 +361,8 @@ impl Server {
         standby.wait_until(&format!("SELECT pg_last_wal_replay_lsn() >= '{written}'"));
     }
 
-    /// Waits until a backend waits for this event of idgen, and returns its process. Before PostgreSQL 17 the events of all
-    /// extensions have one name.
+    /// Waits until a backend waits for this event of idgen, and returns its process. Before PostgreSQL 17 the events of
+    /// all extensions have one name.
     pub fn until_waiting(&self, event: &str) -> i32 {
         let mut client = self.connect();
         let waiting = "SELECT pid FROM pg_stat_activity

@@ -43,8 +43,8 @@ fn dies_recovering(server: &Server, spared: i32) -> bool {
             break false;
         }
         thread::sleep(Duration::from_millis(20));
-        // The server may not start at once after a kill. One that is only slow to start must not meet a second one, which
-        // would live on when the first is killed.
+        // The server may not start at once after a kill. One that is only slow to start must not meet a second one,
+        // which would live on when the first is killed.
         if !is_reached(5, || server.running().is_some()) {
             server.begin_up();
         }

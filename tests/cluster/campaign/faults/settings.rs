@@ -18,7 +18,8 @@ fn has_list(_: &Fleet) -> bool {
 /// The refusals of calls that may wait for less time than usual, and of batches that have less room.
 const IMPATIENT: Refusals = &["40001 ", "55000 clock_jumped", "22023 batch_too_large"];
 
-/// The settings with values that differ from the fleet's, in the form in which SHOW shows them: first those of sessions.
+/// The settings with values that differ from the fleet's, in the form in which SHOW shows them: first those of
+/// sessions.
 const VALUES: &[(&str, &[&str])] = &[
     ("idgen.max_wait", &["0", "20ms", "10s"]),
     ("idgen.max_lease", &["1", "2", "1000"]),

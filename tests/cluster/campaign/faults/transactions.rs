@@ -133,9 +133,9 @@ fn prepare_one(client: &mut Client, prepared: &mut Prepared) -> Result<(), Error
 fn end(fleet: &Fleet, prepared: &Prepared, kept: bool) {
     let Prepared { name, ids, commits, is_safe } = prepared;
     let there = Cell::new(false);
-    // If PostgreSQL 18.6 crashes in the checkpoint after a recovery, the next recovery overlooks the transaction, and only
-    // another start finds it. Readers may have got a horizon past it, so it must not be committed. The crash was a fault of
-    // this round, which explains what the restart cuts off.
+    // If PostgreSQL 18.6 crashes in the checkpoint after a recovery, the next recovery overlooks the transaction, and
+    // only another start finds it. Readers may have got a horizon past it, so it must not be committed. The crash was a
+    // fault of this round, which explains what the restart cuts off.
     let log = fleet.primary.log();
     let lines: Vec<&str> = log.lines().collect();
     let is_overlooked = lines.windows(4).any(|lines| {
