@@ -33,14 +33,13 @@ pub const SHARDS_APART: (u16, u16) = (1000, 4);
 pub enum Work {
     /// The client mints, and inserts rows.
     Mint,
-    /// The client mints in a statement that lasts until the client has to end.
+    /// The client mints in a statement that lasts until the client ends.
     MintForLong,
-    /// The client mints in long statements that do nothing else.
+    /// The client mints in long runs.
     MintBusily,
-    /// The client mints for [`SHARDS_APART`], and asks for ids of another shard, which the server refuses if it has a
-    /// list.
+    /// The client mints for [`SHARDS_APART`], and for another shard, which a server with a list refuses.
     MintApart,
-    /// The client mints for one shard, ids of both kinds.
+    /// The client mints ids of both kinds for one shard.
     MintOf(u16),
     /// The client's backend stops whenever it reaches this point of a renewal.
     StopAt(&'static str),
@@ -67,7 +66,7 @@ impl Journals {
         Writer::create(&self.folder.join(format!("client-{number}.jsonl")))
     }
 
-    /// Records ids that a server has minted since a moment and given to no client, in the order of the ids.
+    /// Records ids that a server has minted since a moment without giving them to a client, in their order.
     pub fn note_minted(&self, server: usize, since: Moment, shards: (u16, u16), ids: &[i64]) {
         self.create().write(&Record {
             session: self.sessions.fetch_add(1, Ordering::Relaxed),
@@ -133,13 +132,13 @@ impl Sessions {
         self.group.lead_to(server);
     }
 
-    /// Waits until the clients have had this many more answers.
+    /// Waits for this many more answers to clients.
     pub fn wait_for_answers(&self, more: u64) {
         let goal = self.group.answers.load(Ordering::Relaxed) + more;
         self.until("answers", |group| group.answers.load(Ordering::Relaxed) >= goal);
     }
 
-    /// Lets the clients finish their calls and begin no others until [`Sessions::release`].
+    /// Pauses the clients after their current calls until [`Sessions::release`].
     pub fn hold(&self) {
         self.group.hold.store(true, Ordering::SeqCst);
         self.until("an end of the calls", |group| group.held.load(Ordering::SeqCst) == self.threads.len());
@@ -181,7 +180,7 @@ impl Drop for Sessions {
     }
 }
 
-/// A client, and its connection.
+/// A client.
 struct Session {
     work: Work,
     rng: Rng,
@@ -191,7 +190,7 @@ struct Session {
     session: u64,
     server: usize,
     heard: Moment,
-    /// The horizon that the client has read up to.
+    /// The horizon up to which the client has read.
     followed: i64,
 }
 
@@ -290,8 +289,8 @@ impl Session {
         }
     }
 
-    /// Runs a statement that lasts until the client stops or is cut off. Its ids are known up to that point, because
-    /// the rows are so long that the server sends each one at once.
+    /// Runs a statement until the client stops or is cut off. All its ids are known, because rows of this length are
+    /// sent at once.
     fn mint_for_long(&mut self, client: &mut Client, called: Moment) -> Result<(), Error> {
         let sql = "SELECT pg_sleep(0.1), ARRAY(SELECT snowflake_next_id(s) FROM generate_series(0, 15) AS s WHERE n > 0),
                           repeat('-', 8192)
@@ -316,7 +315,7 @@ impl Session {
         match self.rng.u8(..16) {
             0 => self.spread(client, "n % 16"),
             1 => self.spread(client, "n / 16"),
-            // Most ids come from batches, because one reading of the clock, which is slow here, serves a whole batch.
+            // Most ids come from batches, for which one reading of the clock, slow here, is enough.
             2..=5 => {
                 let (shard, count) = (self.rng.u16(..BULK_SHARDS), self.rng.u16(1..32_000));
                 let sql = format!("SELECT array_agg(id) FROM snowflake_next_ids({shard}, {count}) AS id");
@@ -453,7 +452,7 @@ impl Session {
     }
 }
 
-/// The ids of an answer, which has them in rows or in one array.
+/// The ids of an answer, in rows or in one array.
 fn runs(rows: &[Row], kind: Kind) -> Vec<Run> {
     let ids: Vec<i64> = match rows {
         [row] if *row.columns()[0].type_() == postgres::types::Type::INT8_ARRAY => row.get(0),

@@ -27,16 +27,16 @@ pub struct Tally {
     calls: u64,
     horizons: u64,
     violations: u64,
-    /// Fleets that ended early, by a violation, or because a fault or a server did not behave as expected.
+    /// Fleets that ended early, by a violation or by unexpected behavior of a fault or a server.
     failed: u64,
-    /// How often each kind of fault struck, and how often this machine did not allow it.
+    /// How often each fault struck, and how often it was not possible.
     faults: BTreeMap<String, (u64, u64)>,
     /// The number of refusals, by SQLSTATE and the beginning of the message.
     refusals: BTreeMap<String, u64>,
 }
 
 impl Tally {
-    /// Adds a round of a fleet, with its counts before and after that.
+    /// Adds a round of a fleet by the fleet's counts before and after it.
     pub fn add(
         &mut self,
         outcomes: &[(&'static str, bool)],
@@ -61,7 +61,6 @@ impl Tally {
         }
     }
 
-    /// Counts a fleet that has failed.
     pub fn fail(&mut self) {
         self.failed += 1;
     }
@@ -144,7 +143,7 @@ impl Display for Tally {
 }
 
 /// The page with the tally of all runs, and its data file with a line for each run. In a Debian of scripts/server-root,
-/// where the page is read-only, runs are collected elsewhere.
+/// where the page is read-only, runs go to another file.
 pub struct Page {
     page: PathBuf,
     data: PathBuf,
@@ -188,13 +187,13 @@ impl Page {
     }
 }
 
-/// The page as it shows these runs.
+/// The page with these runs.
 fn shown(page: &Path, data: &str) -> String {
     let runs: Vec<Tally> = data.lines().map(|line| serde_json::from_str(line).expect("a run")).collect();
     with_text(&fs::read_to_string(page).expect("the page"), MARKS, &tables(&runs))
 }
 
-/// The page with another text between two marks.
+/// The page with this text between two marks.
 pub fn with_text(page: &str, [from, to]: [&str; 2], text: &str) -> String {
     let (before, rest) = page.split_once(from).expect("where the text begins");
     let (_, after) = rest.split_once(to).expect("where it ends");
@@ -264,7 +263,7 @@ fn paragraph(beginning: &str, items: &[String]) -> String {
     text
 }
 
-/// A number with commas.
+/// The number with commas.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let groups: Vec<&str> =
@@ -272,7 +271,7 @@ fn grouped(number: u64) -> String {
     groups.join(",")
 }
 
-/// The output of a program that runs in the folder of the project.
+/// The output of a program in the folder of the project.
 fn output_of(program: &str, args: &[&str]) -> String {
     output_of_run(Command::new(program).args(args).current_dir(top())).trim().to_owned()
 }
