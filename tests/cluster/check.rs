@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::enable::blinding_settings;
 use crate::fleet::{File, Lines, for_servers, kind_and_server};
-use crate::origins::limit_of_origins;
+use crate::origins::room_for;
 use crate::process::{ends, idgenctl, kill, major_version, permitted, said};
 use crate::scaling::nodes_of_citus;
 use crate::server::processes::Process;
@@ -226,9 +226,9 @@ fn misconfigurations_that_need_a_restart_are_found() {
     primary.make_synchronous("b");
     let pair = File::of_servers(&[("a", &primary), ("b", &standby)]);
     pair.until_found(&[]);
-    standby.restart_with(&[&format!("{} = 0", limit_of_origins())]);
+    standby.restart_with(&[&room_for(0)]);
     pair.until_found(&["no-room b"]);
-    standby.configure(&[&format!("{} = 10", limit_of_origins())]);
+    standby.configure(&[&room_for(10)]);
 
     // A standby that lacks something.
     standby.restart_with(&["shared_preload_libraries = ''"]);

@@ -10,7 +10,7 @@ use std::thread;
 use postgres::{Client, NoTls};
 
 use crate::fleet::for_servers;
-use crate::origins::limit_of_origins;
+use crate::origins::{limit_of_origins, room_for};
 use crate::process::{
     assert_says, client_program, ends, idgenctl, installed, major_version, permitted, refused, release_bin,
     skipped,
@@ -151,7 +151,7 @@ fn a_standby_is_enabled_with_its_primary() {
 fn a_standby_without_room_is_found_before_the_first_id() {
     let primary = Server::start_plain(&["max_replication_slots = 4"]);
     let standby = primary.standby("two");
-    standby.restart_with(&[&format!("{} = 0", limit_of_origins())]);
+    standby.restart_with(&[&room_for(0)]);
     primary.wait_until("SELECT count(*) = 1 FROM pg_stat_replication");
     let before = state(&primary);
     enable(
@@ -164,7 +164,7 @@ fn a_standby_without_room_is_found_before_the_first_id() {
     look(&[&primary], 1, &["warning: servers that are not given", ": two."]);
     // PostgreSQL shows this name without quotes, so that libpq cannot read the text.
     standby.follow_by(&primary.host(), "''number two''");
-    standby.restart_with(&[&format!("{} = 4", limit_of_origins())]);
+    standby.restart_with(&[&room_for(4)]);
     primary.wait_until("SELECT count(*) = 1 FROM pg_stat_replication WHERE application_name = 'number two'");
     let answer = enable(&[&primary, &standby], "postgres", 0, &[]);
     assert!(!answer.contains("warning"), "{}", answer);

@@ -7,7 +7,7 @@ use crate::clients::{Clients, Ledger, ROWS, TABLES};
 use crate::fleet::File;
 use crate::moment::is_reached;
 use crate::moves::run_as_owner;
-use crate::origins::limit_of_origins;
+use crate::origins::room_for;
 use crate::process::{
     client_program, example, idgenctl, major_version, permitted, refused as fails, release_bin, run, said,
     write_program,
@@ -264,21 +264,20 @@ const ANOTHER_ORIGIN: &str = "SELECT pg_replication_origin_create('other');
 /// Servers without room for the mark's origin go down or mint nothing, until they have room.
 #[test]
 fn no_room_for_the_mark() {
-    let room = |origins: usize| format!("{} = {origins}", limit_of_origins());
     // Without a preload, CREATE EXTENSION would write the mark.
     let primary = Server::start(&[PRELOAD]);
     let standby = primary.standby("two");
-    let small = Server::start(&[PRELOAD, &room(1)]);
+    let small = Server::start(&[PRELOAD, &room_for(1)]);
     let servers = [("the primary", &primary), ("the standby", &standby)];
     let mut book = Runbook::of("There is no room for the mark", &servers);
-    standby.restart_with(&[&room(0)]);
+    standby.restart_with(&[&room_for(0)]);
     book.says(&standby.warning().unwrap());
     let mut ledger = Ledger::default();
     let before = mint(&primary, &mut ledger);
     standby.until_down();
     primary.run(ANOTHER_ORIGIN);
     primary.stop("fast");
-    primary.configure(&[&room(1)]);
+    primary.configure(&[&room_for(1)]);
     primary.up_and_down();
     for (server, message) in
         [(&standby, "could not find free replication state slot"), (&primary, "increase")]
@@ -291,7 +290,7 @@ fn no_room_for_the_mark() {
     // The value goes to the file of ALTER SYSTEM, which overrides the others.
     for server in [&standby, &primary] {
         let file = "$PGDATA/postgresql.auto.conf";
-        run(server.shell(&format!("echo '{}' >>\"{file}\" && pg_ctl start", room(20))));
+        run(server.shell(&format!("echo '{}' >>\"{file}\" && pg_ctl start", room_for(20))));
     }
     for server in [&primary, &standby] {
         server.wait_until("SELECT warning IS NULL AND mark IS NOT NULL FROM idgen_status");
@@ -301,7 +300,7 @@ fn no_room_for_the_mark() {
     small.run(ANOTHER_ORIGIN);
     book.says(refused(&small).message());
     book.says(&small.warning().unwrap());
-    small.run(&format!("ALTER SYSTEM SET {}", room(20)));
+    small.run(&format!("ALTER SYSTEM SET {}", room_for(20)));
     small.restart();
     assert_eq!(small.warning(), None);
     mint(&small, &mut Ledger::default());
@@ -897,7 +896,7 @@ fn idgen_is_removed() {
     standby.run("CHECKPOINT");
     standby.stop("fast");
     for server in [&primary, &standby] {
-        server.configure(&[&format!("{} = 0", limit_of_origins())]);
+        server.configure(&[&room_for(0)]);
     }
     primary.restart();
     standby.up();
