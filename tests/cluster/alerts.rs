@@ -14,7 +14,6 @@ use crate::server::{PRELOAD, Server, Sql};
 
 const YEAR: f64 = 365.25 * 24.0 * 3600.0;
 
-/// A free port of the loopback interface.
 fn free_port() -> u16 {
     TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr()).unwrap().port()
 }
@@ -77,7 +76,6 @@ scrape_configs:
         Watch { port, fired: BTreeSet::new(), _programs: [prometheus, exporter] }
     }
 
-    /// Whether a query to Prometheus has a result.
     fn answers(&self, query: &str) -> bool {
         let ask = || -> std::io::Result<String> {
             let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
@@ -105,7 +103,6 @@ scrape_configs:
         assert!(self.answers(query) || is_reached(60, is_answered), "no answer to {query}");
     }
 
-    /// Waits until an alert with these labels fires.
     fn until_fired(&mut self, alert: &str, labels: &str, meanwhile: impl FnMut()) {
         self.until(&format!("ALERTS{{alertstate='firing', alertname='{alert}', {labels}}}"), meanwhile);
         self.fired.insert(alert.into());

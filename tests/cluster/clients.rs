@@ -17,7 +17,6 @@ use crate::moment::is_reached;
 use crate::process::servers_folder;
 use crate::server::{Server, Sql, reason};
 
-/// Shards that the clients mint for.
 pub const SHARDS: i64 = 4;
 
 /// A table for [`Clients::start_inserting`]. Each row has the timeline of the primary that inserted it.
@@ -114,7 +113,6 @@ impl Ledger {
     }
 }
 
-/// The ids that a query returns.
 pub fn ids(client: &mut impl GenericClient, sql: &str) -> Result<Vec<i64>, postgres::Error> {
     Ok(client.query(sql, &[])?.iter().map(|row| row.get(0)).collect())
 }
@@ -297,9 +295,7 @@ pub const GONE: [&str; 3] = ["3F000", "42P01", "55000"];
 pub struct Diary {
     /// Its ids in order, and whether each came from the first server.
     pub ids: Vec<(i64, bool)>,
-    /// The ids of committed rows.
     pub rows: Vec<i64>,
-    /// How often the client had to try again.
     pub retried: usize,
     /// The longest time between two successful transactions.
     pub outage: Duration,
@@ -315,7 +311,6 @@ impl Diary {
 pub struct Load<'a> {
     /// The servers that may have the shard.
     pub servers: &'a [&'a Server],
-    /// The call that mints an id.
     pub mint: &'a str,
     /// The SQLSTATEs after which a client tries again on the next server.
     pub retried: &'a [&'a str],

@@ -23,7 +23,6 @@ fn mark(client: &mut Client) -> i64 {
     client.value("SELECT mark FROM idgen_status")
 }
 
-/// The number of milliseconds in a DETAIL.
 fn ms_in(detail: Option<&str>) -> i64 {
     let words = detail.unwrap().split(' ');
     words.filter_map(|word| word.parse().ok()).next().unwrap()

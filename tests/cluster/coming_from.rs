@@ -15,7 +15,6 @@ use crate::server::{PRELOAD, Server, Sql};
 
 const FILL_ID: &str = include_str!("../../docs/examples/fill-id.sql");
 
-/// The SQL blocks of a section.
 fn blocks(title: &str) -> Vec<String> {
     let page = std::fs::read_to_string(top().join("docs/coming-from.md")).unwrap();
     let section = page.split("\n## ").find(|section| section.lines().next() == Some(title));
@@ -221,7 +220,6 @@ fn index_broken_off(server: &Server, block: &str, table: &str, waited_for: &mut 
     done(server, block);
 }
 
-/// Begins a transaction that writes to a table.
 fn writing<'a>(client: &'a mut Client, table: &str) -> &'a mut Client {
     client.run(&format!("BEGIN; LOCK TABLE {table} IN ROW EXCLUSIVE MODE"));
     client
@@ -257,7 +255,6 @@ fn prepared() -> (Server, Client) {
     (server, client)
 }
 
-/// The sequences of the database.
 const SEQUENCES: &str =
     "SELECT string_agg(relname, ' ' ORDER BY relname COLLATE \"C\") FROM pg_class WHERE relkind = 'S'";
 
@@ -827,7 +824,6 @@ fn assert_as_left(made: &BTreeMap<String, Row>, found: &BTreeMap<String, Row>) {
     }
 }
 
-/// Whether a constraint or an index is invalid.
 const INVALID: &str = "SELECT EXISTS (SELECT FROM pg_constraint WHERE NOT convalidated)
                            OR EXISTS (SELECT FROM pg_index WHERE NOT indisvalid)";
 

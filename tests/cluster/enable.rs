@@ -29,7 +29,6 @@ fn look(servers: &[&Server], code: i32, texts: &[&str]) -> String {
     ends(for_servers(servers, &["enable", "postgres"]), code, texts)
 }
 
-/// A session in a database of any name.
 fn connect(server: &Server, database: &str) -> Client {
     let config: postgres::Config = server.target("postgres").parse().unwrap();
     config.clone().dbname(database).connect(NoTls).unwrap()
@@ -346,7 +345,6 @@ fn an_extension_among_objects_of_others_is_said() {
     server.assert_ordinary("mallory");
 }
 
-/// A message as a server of PostgreSQL sends it.
 fn message(kind: &str, body: &[u8]) -> Vec<u8> {
     let length = u32::try_from(body.len() + 4).unwrap().to_be_bytes();
     [kind.as_bytes(), &length, body].concat()

@@ -20,7 +20,6 @@ pub fn for_servers(servers: &[&Server], args: &[&str]) -> Command {
     command
 }
 
-/// A fleet file.
 pub struct File(pub PathBuf);
 
 impl File {

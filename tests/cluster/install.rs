@@ -39,7 +39,6 @@ struct Machine {
 }
 
 impl Machine {
-    /// A machine with a server that has the database of the blocks.
     fn new(build: Build, settings: &[&str]) -> Machine {
         let server = Server::start_empty(build, settings);
         server.run("CREATE DATABASE mydb");
@@ -70,7 +69,6 @@ impl Machine {
         machine
     }
 
-    /// The working folder of the shell.
     fn folder(&self) -> PathBuf {
         self.server.host().into()
     }
@@ -93,7 +91,6 @@ impl Machine {
         fs::read_to_string(self.folder().join("restarts")).map_or(0, |text| text.lines().count())
     }
 
-    /// The value of a query in a new session.
     fn answer_in(&self, database: &str, query: &str) -> String {
         self.server.connect_to(database).value(query)
     }

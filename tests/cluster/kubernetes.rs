@@ -35,14 +35,12 @@ fn has_folders() -> bool {
     has
 }
 
-/// The files of the current version.
 const EVERYTHING: &str = "idgen.control idgen--*.sql idgen--*.control";
 
 /// A folder with the files of the extension's image.
 struct Image(PathBuf);
 
 impl Image {
-    /// The image of the current version.
     fn of_today(name: &str) -> Image {
         Image::with(name, EVERYTHING)
     }

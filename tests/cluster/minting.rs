@@ -13,7 +13,6 @@ use crate::server::{PRELOAD, Server, Sql};
 const CLIENTS: usize = 8;
 const IDS: usize = 200_000;
 
-/// Mints by statements of different sizes.
 fn mint(client: &mut Client, expression: &str, count: usize) -> Vec<i64> {
     let mut ids = Vec::with_capacity(count);
     let statement =
@@ -40,7 +39,6 @@ fn assert_kept(clients: &[Vec<i64>]) {
     clients.iter().for_each(|ids| ledger.add(ids));
 }
 
-/// Eight clients mint by this expression for these shards.
 fn eight_clients(expression: &str, shards: Range<i64>) {
     let server = Server::start(&[]);
     let ids = at_once(0..CLIENTS, |_| mint(&mut server.connect(), expression, IDS));

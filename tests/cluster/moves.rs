@@ -46,7 +46,6 @@ pub fn run_as_owner(server: &Server, sql: &str) {
     server.connect_as("app").run(sql);
 }
 
-/// The move of insta5 with options.
 fn move_with(options: &[&str], source: &Server, target: &Server) -> Command {
     moves("insta5", &source.target("postgres"), &target.target("postgres"), options)
 }
@@ -71,7 +70,6 @@ type Moment<'a> = (When, Side, &'a str);
 
 /// The move or the undo is complete, but the marker of the move still exists.
 const UNDONE: Moment<'static> = (Before, Source, "DROP SCHEMA \"idgenctl_move_5\"");
-/// The source is about to be closed.
 const CLOSING: Moment<'static> = (Before, Source, "LOCK TABLE ONLY");
 /// The source is closed: this ends the first transaction of the move.
 const CLOSED: Moment<'static> = (After, Source, "COMMIT");
@@ -79,10 +77,8 @@ const CLOSED: Moment<'static> = (After, Source, "COMMIT");
 const COPYING: Moment<'static> = (Before, Target, "COMMENT ON SCHEMA \"insta5_moving\"");
 /// The ids of the target have been advanced past those of the source.
 const ADVANCED: Moment<'static> = (Before, Source, "RENAME TO \"insta5_moved\"");
-/// The target is about to mint.
 const OPENING: Moment<'static> = (Before, Target, "ALTER SYSTEM SET idgen.allowed_shards = '5,10-19'");
 
-/// Relays between idgenctl and the two servers.
 struct Meddler {
     source: Relay,
     target: Relay,
@@ -93,7 +89,6 @@ impl Meddler {
         Meddler { source: Relay::to(source), target: Relay::to(target) }
     }
 
-    /// A move of insta5 through the relays.
     fn moves(&self, options: &[&str]) -> Command {
         moves("insta5", &self.source.target(), &self.target.target(), options)
     }

@@ -7,7 +7,6 @@ fn not_in_force(setting: &str) -> Option<String> {
     Some(format!("the configuration files contain a value for \"{setting}\" that is not in effect"))
 }
 
-/// Makes the server reload its configuration, and waits until it has.
 fn reload(server: &Server) {
     let loaded = || -> String { server.value("SELECT pg_conf_load_time()::text") };
     let before = loaded();

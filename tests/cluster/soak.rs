@@ -123,7 +123,6 @@ const LOGGED: [&str; 4] = [
     "database system is ready to accept connections",
 ];
 
-/// The results of a session since the last check.
 #[derive(Default)]
 struct Tally {
     rounds: u64,
@@ -157,10 +156,8 @@ fn without_numbers(message: &str) -> String {
     message.replace(|c: char| c.is_ascii_digit(), "")
 }
 
-/// A session and its results.
 struct Session {
     client: Client,
-    /// The connection that cancels the session's statements.
     canceller: Option<Client>,
     number: i32,
     pid: i32,
@@ -191,7 +188,6 @@ impl Session {
         format!("soak{}", self.number)
     }
 
-    /// Takes all steps once.
     fn round(&mut self) {
         const STEPS: [fn(&mut Session); 17] = [
             Session::mint,
@@ -520,7 +516,6 @@ impl Session {
     }
 }
 
-/// The measurements after a period.
 struct Sample {
     seconds: u64,
     rounds: u64,
@@ -533,7 +528,6 @@ struct Sample {
     segments: i64,
 }
 
-/// The heading of the lines of samples.
 const HEAD: &str = "second, rounds, ids, KiB of each session: own | in contexts; shared KiB: free, dynamic";
 
 impl fmt::Display for Sample {
@@ -623,7 +617,6 @@ impl Soak {
         }
     }
 
-    /// Lets all sessions work for this long.
     fn period(&mut self, time: Duration, rng: &mut Rng) {
         let end = Instant::now() + time;
         let server = &self.server;

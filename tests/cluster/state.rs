@@ -9,7 +9,6 @@ use crate::server::{PRELOAD, Server, Sql, if_preloaded};
 
 const YEAR: f64 = 365.25 * 24.0 * 3600.0;
 
-/// The state in a superuser's session.
 fn state_in(client: &mut Client) -> Value {
     client.run("LOAD 'idgen'");
     serde_json::from_str(&client.value::<String>("SELECT current_setting('idgen.state')")).unwrap()

@@ -9,7 +9,6 @@ use crate::fleet::for_servers;
 use crate::process::{assert_says, installed, major_version, refused, run, said, skipped, top};
 use crate::server::{Build, PRELOAD, Server, Sql};
 
-/// The released versions, by their install scripts.
 fn released() -> Vec<String> {
     let scripts = top().join("sql/install");
     let versions = std::fs::read_dir(scripts).unwrap().filter_map(|entry| {
@@ -372,13 +371,11 @@ fn what_others_own_is_not_taken_over() {
 pub struct Moving {
     pub old: Server,
     ledger: Ledger,
-    /// The last ids of both kinds.
     last: Vec<i64>,
     /// The statement that carries the mark over.
     statement: String,
 }
 
-/// Inserts rows with ids of shard 1, one or many.
 fn insert(client: &mut Client, round: usize) -> Result<Vec<i64>, postgres::Error> {
     let rows = if round.is_multiple_of(7) { 1000 } else { 1 };
     let sql = format!("INSERT INTO things SELECT FROM generate_series(1, {rows}) RETURNING id");
@@ -436,7 +433,6 @@ impl Moving {
         assert_eq!(difference(&catalog(&mut client), &catalog(&mut fresh)), [""; 0]);
     }
 
-    /// Moves the data to the new server with a dump, and continues there.
     pub fn go_on_by_dump(self, new: &Server) {
         new.set_clock(-60.0);
         self.old.dump_to(new);

@@ -75,7 +75,6 @@ fn a_wait_ends_with_an_id() {
     assert!(client.value::<bool>(sql), "the id is not ahead of the clock");
 }
 
-/// How often a process has given up the processor voluntarily.
 fn sleeps(pid: i32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches:")).unwrap();

@@ -34,10 +34,8 @@ impl fmt::Display for Names {
     }
 }
 
-/// A standby of the fleet's primary.
 pub struct Standby {
     pub server: Server,
-    /// Its application_name.
     pub name: String,
     /// Its link to the server that it follows.
     pub link: Arc<Link>,
@@ -87,7 +85,6 @@ pub struct Fleet {
 /// A server's number, the settings of its clock, and the number of these that the journal has.
 type ClockLog = (usize, Arc<Mutex<Vec<ClockSet>>>, usize);
 
-/// The faults that have struck since a moment.
 struct Window {
     from: Moment,
     struck: Vec<String>,
@@ -158,7 +155,6 @@ impl Fleet {
         fleet
     }
 
-    /// Gives the primary a new standby.
     pub fn attach(&mut self) {
         self.named += 1;
         let (name, link) = (format!("twin{}", self.named), Arc::new(Link::to(&self.primary)));
@@ -175,7 +171,6 @@ impl Fleet {
         }
     }
 
-    /// Draws some of the standbys.
     pub fn draw_names(&mut self) -> Names {
         let kind = if self.rng.bool() { "FIRST" } else { "ANY" };
         let mut of: Vec<_> = (0..self.standbys.len()).collect();
@@ -193,7 +188,6 @@ impl Fleet {
         self.names = Some(names);
     }
 
-    /// Makes commits wait for no standby.
     pub fn make_asynchronous(&mut self) {
         self.names = None;
         self.primary.make_asynchronous();
@@ -260,7 +254,6 @@ impl Fleet {
         self.beside.push(busy);
     }
 
-    /// Whether a fault of this name lasts.
     pub fn lasts(&self, name: &str) -> bool {
         self.lasting.iter().any(|(lasting, _)| *lasting == name)
     }
@@ -319,7 +312,6 @@ impl Fleet {
         (outcomes, self.check())
     }
 
-    /// Whether the fault struck.
     fn strike(&mut self, fault: &'static Fault) -> bool {
         let from = now();
         let window =

@@ -27,10 +27,8 @@ use tally::{Page, Tally};
 
 /// After this many rounds at most, a new fleet begins.
 const ROUNDS_OF_A_FLEET: u64 = 20;
-/// The interval at which a run prints its state.
 const PRINT_EVERY: Duration = Duration::from_secs(10);
 
-/// The state that the fleets of a run share.
 struct Campaign {
     first: u64,
     rounds: u64,
@@ -120,7 +118,6 @@ impl Campaign {
         })
     }
 
-    /// Runs the first rounds of the fleet of a seed.
     fn run_fleet(&self, seed: u64, rounds: u64) {
         let folder = servers_folder().join(format!("fleet-{}-{seed}", std::process::id()));
         let mut round = 1;

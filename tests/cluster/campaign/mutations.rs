@@ -16,11 +16,9 @@ use crate::process::{number_variable, servers_folder, top};
 pub struct Pair {
     /// The fault, and the faults that it needs in addition.
     pub faults: Texts,
-    /// The value of `idgen.mutation`.
     pub mutation: &'static str,
     /// The beginnings that the judge's sentence may have.
     rules: Texts,
-    /// The number of standbys.
     pub standbys: usize,
 }
 
@@ -101,7 +99,6 @@ const MOST_ROUNDS: u64 = 60;
 /// After this many rounds a new fleet begins, because a fleet that has gone wrong may not recover.
 const ROUNDS_OF_A_FLEET: u64 = 6;
 
-/// A finding of the judge.
 struct Found {
     seed: u64,
     round: u64,
@@ -181,7 +178,6 @@ fn message_of(failure: &(dyn Any + Send)) -> String {
     text.or_else(|| failure.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
 }
 
-/// The marks around the table.
 const MARKS: [&str; 2] = ["<!-- `make mutations` writes from here -->\n", "<!-- to here: mutations -->\n"];
 
 fn write_table(page: &Path, found: &[(&Pair, Option<Found>)]) {

@@ -18,9 +18,7 @@ use crate::moment::{Moment, is_reached, now};
 use crate::process::preloads;
 use crate::server::Server;
 
-/// The table that clients insert into.
 pub const ROWS: &str = "CREATE TABLE rows (id bigint PRIMARY KEY DEFAULT snowflake_next_id(3))";
-/// The shard of the rows.
 const SHARD_OF_ROWS: u16 = 3;
 /// The number of shards that all clients mint for, and of the shards that get most of the ids.
 const SHARDS: u16 = 4;
@@ -28,10 +26,8 @@ const BULK_SHARDS: u16 = 64;
 /// The shards of a server that mints apart from the primary: the first one, and their number.
 pub const SHARDS_APART: (u16, u16) = (1000, 4);
 
-/// What a client does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// The client mints, and inserts rows.
     Mint,
     /// The client mints in a statement that lasts until the client ends.
     MintForLong,
@@ -60,7 +56,6 @@ impl Journals {
         Journals { folder: folder.to_owned(), files: Arc::default(), sessions: Arc::default() }
     }
 
-    /// Creates a file for a client.
     fn create(&self) -> Writer {
         let number = self.files.fetch_add(1, Ordering::Relaxed);
         Writer::create(&self.folder.join(format!("client-{number}.jsonl")))
@@ -99,7 +94,6 @@ impl Group {
     }
 }
 
-/// A group of clients at work.
 pub struct Sessions {
     group: Arc<Group>,
     threads: Vec<JoinHandle<()>>,
@@ -160,12 +154,10 @@ impl Sessions {
         self.group.hold.store(false, Ordering::SeqCst);
     }
 
-    /// Whether all clients have ended.
     pub fn have_ended(&self) -> bool {
         self.threads.iter().all(JoinHandle::is_finished)
     }
 
-    /// Ends the clients and waits for them.
     pub fn finish(mut self) {
         self.stop();
         for thread in self.threads.drain(..) {
@@ -180,7 +172,6 @@ impl Drop for Sessions {
     }
 }
 
-/// A client.
 struct Session {
     work: Work,
     rng: Rng,
@@ -308,7 +299,6 @@ impl Session {
         Ok(())
     }
 
-    /// Runs a statement or a transaction of a random kind.
     fn mint(&mut self, client: &mut Client) {
         let shard = self.rng.u16(..SHARDS);
         let single = format!("SELECT snowflake_next_id({shard})");
@@ -435,7 +425,6 @@ impl Session {
         self.write(statement, called, (0, 0), Answer::Refused(brief(error)));
     }
 
-    /// Records an answer that has just come.
     fn write(&mut self, statement: &str, called: Moment, shards: (u16, u16), answer: Answer) {
         let answered = now();
         let heard = std::mem::replace(&mut self.heard, answered);

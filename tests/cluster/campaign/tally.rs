@@ -83,7 +83,6 @@ impl Tally {
         self.minutes = took.as_secs().div_ceil(60);
     }
 
-    /// Adds another run.
     fn merge(&mut self, other: &Tally) {
         self.minutes += other.minutes;
         self.rounds += other.rounds;
@@ -113,7 +112,6 @@ impl Tally {
         self.last_seed - self.first_seed + 1
     }
 
-    /// The tally in one line.
     pub fn brief(&self) -> String {
         format!(
             "{} rounds, {} faults, {} ids, {} refusals, {} violations, {} failed fleets",
@@ -168,7 +166,6 @@ impl Page {
         Page { data: page.with_extension("jsonl"), page, collected, commit }
     }
 
-    /// Adds a run.
     pub fn add(&self, tally: Tally) {
         let tally = Tally { commit: self.commit.clone(), ..tally };
         let to = self.collected.as_ref().unwrap_or(&self.data);
@@ -187,7 +184,6 @@ impl Page {
     }
 }
 
-/// The page with these runs.
 fn shown(page: &Path, data: &str) -> String {
     let runs: Vec<Tally> = data.lines().map(|line| serde_json::from_str(line).expect("a run")).collect();
     with_text(&fs::read_to_string(page).expect("the page"), MARKS, &tables(&runs))
@@ -263,7 +259,6 @@ fn paragraph(beginning: &str, items: &[String]) -> String {
     text
 }
 
-/// The number with commas.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let groups: Vec<&str> =
@@ -271,7 +266,6 @@ fn grouped(number: u64) -> String {
     groups.join(",")
 }
 
-/// The output of a program in the folder of the project.
 fn output_of(program: &str, args: &[&str]) -> String {
     output_of_run(Command::new(program).args(args).current_dir(top())).trim().to_owned()
 }

@@ -9,7 +9,6 @@ use crate::moment::is_reached;
 use crate::process::kill;
 use crate::server::{Server, children};
 
-/// A process of a server.
 pub struct Process {
     pid: i32,
     /// Its start in ticks since boot, because another process may get its number.
@@ -46,7 +45,6 @@ impl Process {
         self.state() == Some('T')
     }
 
-    /// Lets the process continue, if it still exists.
     pub fn go_on(&self) {
         self.signal("CONT");
     }

@@ -13,10 +13,8 @@ use std::thread;
 use crate::server::Server;
 use crate::server::socket::{SOCKET, Socket};
 
-/// When a test acts on a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// Before the server gets it.
     Before,
     /// After the server has run it, before the client gets the answer.
     After,
@@ -36,10 +34,8 @@ impl From<()> for Fate {
     }
 }
 
-/// Whether a statement is the expected one.
 type IsIt = Box<dyn FnMut(&str) -> bool + Send>;
 
-/// Waits for a statement.
 struct Trap {
     when: When,
     is_it: IsIt,
@@ -91,7 +87,6 @@ impl Relay {
         format!("host={} user=postgres dbname=postgres", self.socket.host())
     }
 
-    /// Waits for one statement.
     pub fn catch(&self, when: When, is_it: impl FnMut(&str) -> bool + Send + 'static) -> Caught {
         let (tell, caught) = channel();
         let (decide, fate) = channel();
@@ -100,7 +95,6 @@ impl Relay {
         Caught { caught, fate: decide }
     }
 
-    /// Removes the trap.
     pub fn let_pass(&self) {
         *self.shared.trap.lock().expect("a trap") = None;
     }

@@ -61,7 +61,6 @@ pub fn reason(error: &DbError) -> String {
     format!("{} {}", error.code().code(), error.routine().unwrap_or_default())
 }
 
-/// The values of a row.
 pub trait Values {
     fn of(row: &Row) -> Self;
 }
@@ -166,7 +165,6 @@ impl Server {
         self.reload(setting, value);
     }
 
-    /// The connection string of a database.
     pub fn target(&self, database: &str) -> String {
         format!("host={} user=postgres dbname={database}", self.host())
     }
@@ -176,7 +174,6 @@ impl Server {
         format!("host={} user={role} dbname=postgres", self.host())
     }
 
-    /// A connection of this role to the database `postgres`.
     pub fn connect_as(&self, role: &str) -> Client {
         Client::connect(&self.target_as(role), NoTls).unwrap()
     }
@@ -191,7 +188,6 @@ impl Server {
         self.psql_in("postgres", name, variables)
     }
 
-    /// psql to run a file of docs/examples in another database.
     pub fn psql_in(&self, database: &str, name: &str, variables: &[(&str, &str)]) -> Command {
         let mut psql = client_program("psql");
         psql.args(["-X", "-q", "-d", &self.target(database), "-f"]).arg(example(name));
@@ -229,13 +225,11 @@ impl Server {
         bash
     }
 
-    /// A connection to a database.
     pub fn connect_to(&self, database: &str) -> Client {
         Client::connect(&self.target(database), NoTls)
             .unwrap_or_else(|error| panic!("{error}\n{}", self.log()))
     }
 
-    /// A connection to the database `postgres`.
     pub fn connect(&self) -> Client {
         self.connect_to("postgres")
     }
@@ -302,7 +296,6 @@ impl Server {
         assert!(is_reached(60, is_back), "the server does not come back\n{}", self.log());
     }
 
-    /// Whether a new connection lasts for a tenth of a second.
     pub fn is_steady(&self) -> bool {
         let mut client = self.reconnect();
         std::thread::sleep(Duration::from_millis(100));
@@ -323,7 +316,6 @@ impl Server {
         self.until_not_cut_off(statements, |client| client.batch_execute(statements));
     }
 
-    /// The value of a query, in new sessions as above.
     pub fn answer<T: FromSqlOwned>(&self, query: &str) -> T {
         self.until_not_cut_off(query, |client| client.query_one(query, &[])).get(0)
     }

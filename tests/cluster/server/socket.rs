@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 
-/// The file name of a server's socket.
 pub const SOCKET: &str = ".s.PGSQL.5432";
 
 /// A socket in a folder of its own, and the thread that accepts connections.

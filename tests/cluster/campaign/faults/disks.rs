@@ -108,7 +108,6 @@ fn slow(fleet: &mut Fleet) -> Struck {
     Struck::Lasting(format!("{stall_ms} ms at each flush"), Box::new(heal))
 }
 
-/// Draws the primary or a standby.
 pub(super) fn draw(fleet: &mut Fleet) -> Option<usize> {
     fleet.rng.usize(0..=fleet.standbys.len()).checked_sub(1)
 }

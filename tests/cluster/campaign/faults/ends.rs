@@ -26,7 +26,6 @@ const TOO_MANY: Refusals = &["53300"];
 const ACTIVE: &str = "FROM pg_stat_activity WHERE backend_type = 'client backend' AND state = 'active'
                       AND pid <> pg_backend_pid()";
 
-/// Cancels all statements again and again.
 fn cancel(fleet: &mut Fleet) -> Struck {
     end_sessions(fleet, "pg_cancel_backend")
 }

@@ -118,10 +118,8 @@ fn restore(fleet: &mut Fleet) -> Struck {
     Struck::Done(format!("{how}, standbys {}", fleet.standbys.len()))
 }
 
-/// The way in which an old primary becomes a standby.
 #[derive(Clone, Copy, Debug)]
 enum Return {
-    /// The server becomes a copy of the new primary.
     Copied,
     /// The server keeps its data. pg_rewind changes nothing if the server was shut down cleanly.
     Rewound,
@@ -134,7 +132,6 @@ impl Return {
     }
 }
 
-/// A time that the clock must pass.
 struct Passed(f64);
 
 impl Passed {

@@ -20,10 +20,8 @@ use std::time::Duration;
 use crate::campaign::fleet::Fleet;
 use crate::server::{Build, Server};
 
-/// Ends a fault that lasts.
 pub type Heal = Box<dyn FnOnce(&mut Fleet)>;
 
-/// How a fault struck.
 pub enum Struck {
     /// The fault is over; the text describes it.
     Done(String),
@@ -47,11 +45,9 @@ pub const NOT_ALLOWED: Refusals = &["55000 shard_not_allowed"];
 /// The disk with the WAL fails: the backend that notices reports it, and the server ends.
 pub const BAD_DISK: Refusals = &["58030", "53100"];
 
-/// A kind of fault.
 pub struct Fault {
     /// Its name in the tally.
     pub name: &'static str,
-    /// Its weight relative to the others.
     pub weight: usize,
     /// Whether the fault can strike this fleet. The answer depends on nothing but the seed.
     pub can: fn(&Fleet) -> bool,

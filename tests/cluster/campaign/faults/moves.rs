@@ -66,7 +66,6 @@ fn move_away(fleet: &mut Fleet) -> Struck {
     ))
 }
 
-/// Closes the shard of a server, and returns the bound.
 fn close(server: &Server, shard: u16) -> i64 {
     let sql = "SELECT snowflake_close_shard($1)";
     server.eventually(|client| client.query_one(sql, &[&i32::from(shard)])).get(0)

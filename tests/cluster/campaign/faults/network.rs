@@ -12,7 +12,6 @@ const CUT_NAME: &str = "network cut";
 pub const FAULTS: &[Fault] =
     &[fault(CUT_NAME, 3, |fleet| has_standby(fleet) && !fleet.lasts(CUT_NAME), cut, &[NOT_DURABLE])];
 
-/// The ways in which a network fails.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     HoldsBoth,

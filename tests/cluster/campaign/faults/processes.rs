@@ -29,7 +29,6 @@ pub const FAULTS: &[Fault] = &[
     ),
 ];
 
-/// Stops one of PostgreSQL's own processes.
 fn stop_process(fleet: &mut Fleet) -> Struck {
     const OF_PRIMARY: &[&str] = &["checkpointer", "walwriter", "background writer"];
     const OF_STANDBY: &[&str] = &["walsender", "walreceiver", "startup", "checkpointer"];
@@ -88,7 +87,6 @@ fn stop_minting(fleet: &mut Fleet) -> Struck {
     stopped.unwrap_or(Struck::Skipped("no statement lasted long enough"))
 }
 
-/// Stops a backend while it renews the mark.
 fn stop_renewing(fleet: &mut Fleet) -> Struck {
     let points = ["before-wal", "after-insert", "after-flush", "before-publish", "before-acknowledge"];
     let points = &points[..if is_synchronous(fleet) { 5 } else { 4 }];
@@ -155,7 +153,6 @@ fn draw_ms(fleet: &mut Fleet) -> u64 {
     fleet.rng.u64(50..most)
 }
 
-/// Lets a stopped process continue after a while.
 pub(super) fn go_on_after(ms: u64, process: Process) -> JoinHandle<()> {
     thread::spawn(move || {
         thread::sleep(Duration::from_millis(ms));

@@ -91,7 +91,6 @@ fn receive(subscriber: &Server, primary: &Server) {
     subscriber.wait_until(&format!("SELECT count(*) = 1 FROM rows WHERE id = {id} AND own IS NOT NULL"));
 }
 
-/// Waits until the worker that copies the table has ended.
 fn until_copied(subscriber: &Server) {
     subscriber.wait_until("SELECT bool_and(srsubstate = 'r') FROM pg_subscription_rel");
 }

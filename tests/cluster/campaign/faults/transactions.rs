@@ -63,13 +63,11 @@ fn pass(client: &mut Client, shard: i32, ms: u32) -> Result<i64, Error> {
     Ok(past)
 }
 
-/// Mints an id, unless another fault prevents that.
 fn mint(server: &Server, shard: i32) -> Option<i64> {
     let sql = format!("SELECT snowflake_next_id({shard})");
     server.in_time(PATIENCE, |client| client.query_one(&sql, &[])).ok().map(|row| row.get(0))
 }
 
-/// An attempt to prepare a transaction.
 struct Prepared {
     name: String,
     /// The ids of the rows, if the transaction is known to exist.
