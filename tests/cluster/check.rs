@@ -44,9 +44,7 @@ fn each_misconfiguration_of_a_running_fleet_is_found() {
     let fleet = File::of_servers(&all);
     let healthy = || fleet.until_found(&[]);
     healthy();
-    let output = fleet.run(&["check"]);
-    assert_eq!(output.status.code(), Some(0));
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let text = ends(fleet.command(&["check"]), 0, &[]);
     println!("{text}");
     let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
     let version = one.value::<String>("SHOW server_version");
@@ -187,17 +185,13 @@ fn each_misconfiguration_of_a_running_fleet_is_found() {
     more.until_found(&["unreachable nowhere"]);
 
     // Findings to ignore, on the command line and in the file.
-    let code = |args: &[&str]| {
-        let output = more.run(&[&["check"], args].concat());
-        println!("{}", said(&output));
-        output.status.code()
-    };
-    assert_eq!(code(&["--ignore", "unreachable:one"]), Some(3));
-    assert_eq!(code(&["--ignore", "unreachable:nowhere"]), Some(0));
-    assert_eq!(code(&["--ignore", "no-primary", "--ignore", "unreachable"]), Some(0));
+    let check = |args: &[&str], code: i32| ends(more.command(&[&["check"], args].concat()), code, &[]);
+    check(&["--ignore", "unreachable:one"], 3);
+    check(&["--ignore", "unreachable:nowhere"], 0);
+    check(&["--ignore", "no-primary", "--ignore", "unreachable"], 0);
     let text = fs::read_to_string(&more.0).unwrap();
     fs::write(&more.0, format!("ignore = [\"unreachable:nowhere\"]\n{text}")).unwrap();
-    assert_eq!(code(&[]), Some(0));
+    check(&[], 0);
 }
 
 /// Promise: misconfigurations that take a restart are found too, one by one, and so are two primaries of a cluster.
@@ -370,9 +364,8 @@ fn others_than_standbys_may_acknowledge() {
     for (names, found) in
         [("FIRST 2 (one_b, keeper)", &[][..]), ("ANY 1 (one_b, keeper)", &["sync-not-a-standby one"])]
     {
-        let lines = Lines::of(&one, &[&format!("synchronous_standby_names = '{names}'")]);
+        let _lines = Lines::of(&one, &[&format!("synchronous_standby_names = '{names}'")]);
         fleet.until_found(found);
-        drop(lines);
     }
     keeper.kill().unwrap();
     keeper.wait().unwrap();
@@ -506,8 +499,7 @@ fn hostile_names_and_objects_are_data() {
         server.run(&format!("ALTER ROLE {name} IN DATABASE {name} SET idgen.shard = 77"));
     }
     for database in &hostile {
-        let mut config: postgres::Config = server.target("postgres").parse().unwrap();
-        let mut client = config.dbname(database).connect(postgres::NoTls).unwrap();
+        let mut client = server.connect_to(database);
         let role = quoted(database);
         // The tenant had the right to create objects in idgen's schema.
         client.run(&format!(
@@ -611,11 +603,8 @@ fn a_frozen_server_is_a_finding() {
         assert!(start.elapsed() < Duration::from_secs(200), "{:?}", start.elapsed());
         assert!(findings.iter().any(|finding| kind_and_server(finding) == found), "{findings:#?}");
         // Ctrl-C does not wait for the server either. The signal may come before the program has a handler.
-        let mut check = idgenctl(&["--fleet", fleet.0.to_str().unwrap(), "check"])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+        let mut check =
+            fleet.command(&["check"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         thread::sleep(Duration::from_millis(500));
         kill("INT", check.id() as i32).unwrap();
         assert!(matches!(check.wait().unwrap().code(), None | Some(130)));

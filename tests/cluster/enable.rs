@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::process::Stdio;
 use std::thread;
 
@@ -27,11 +27,6 @@ fn enable(servers: &[&Server], database: &str, code: i32, texts: &[&str]) -> Str
 #[track_caller]
 fn look(servers: &[&Server], code: i32, texts: &[&str]) -> String {
     ends(for_servers(servers, &["enable", "postgres"]), code, texts)
-}
-
-fn connect(server: &Server, database: &str) -> Client {
-    let config: postgres::Config = server.target("postgres").parse().unwrap();
-    config.clone().dbname(database).connect(NoTls).unwrap()
 }
 
 fn quoted(name: &str) -> String {
@@ -65,7 +60,7 @@ fn a_database_of_any_name_is_enabled() {
         assert!(!answer.contains(['\u{1b}', '\u{202e}']), "the name controls the terminal");
         server.run(&format!("CREATE DATABASE {}", quoted(name)));
         enable(&[&server], name, 0, &["idgen is enabled"]);
-        assert!(connect(&server, name).value::<bool>("SELECT snowflake_next_id(5) > 0"));
+        assert!(server.connect_to(name).value::<bool>("SELECT snowflake_next_id(5) > 0"));
     }
 }
 
@@ -176,7 +171,7 @@ fn under_patroni_the_list_is_left_to_it() {
     server.run("CREATE ROLE mallory LOGIN");
     let session = |role: &str| {
         let target = format!("{} application_name='Patroni heartbeat'", server.target_as(role));
-        Client::connect(&target, NoTls).unwrap()
+        Client::target.connect_to(NoTls).unwrap()
     };
     let patroni = session("postgres");
     enable(&[&server], "postgres", 1, &["left to do", "patronictl edit-config"]);
@@ -227,7 +222,7 @@ fn nothing_in_the_database_of_a_tenant_runs_or_counts() {
     let standby = primary.standby("two");
     primary.run("CREATE ROLE mallory");
     primary.run("CREATE DATABASE theirs OWNER mallory");
-    let mut client = connect(&primary, "theirs");
+    let mut client = primary.connect_to("theirs");
     client.run("CREATE SCHEMA ids; GRANT USAGE ON SCHEMA ids TO PUBLIC; CREATE EXTENSION idgen SCHEMA ids; SET ROLE mallory");
     let schema = quoted("s\"; ALTER ROLE mallory SUPERUSER; --\n\u{1b}[2J");
     for sql in [
@@ -264,7 +259,7 @@ fn nothing_in_the_database_of_a_tenant_runs_or_counts() {
     functions.iter().for_each(|create| client.run(create));
     primary.assert_ordinary("mallory");
     // The traps work, and the settings end sessions, where the program's precautions are missing.
-    connect(&primary, "theirs").run("SELECT * FROM pg_extension WHERE extname = 'x'");
+    primary.connect_to("theirs").run("SELECT * FROM pg_extension WHERE extname = 'x'");
     let reset = "UPDATE pg_authid SET rolsuper = false WHERE rolname = 'mallory' AND rolsuper";
     assert_eq!(primary.connect().execute(reset, &[]).unwrap(), 1);
     for setting in blinding_settings() {
@@ -286,7 +281,7 @@ fn a_schema_that_was_a_tenants_is_not_taken_over() {
     let server = Server::start_plain(&[PRELOAD]);
     server.run("CREATE ROLE mallory");
     server.run("CREATE DATABASE app OWNER mallory");
-    let mut client = connect(&server, "app");
+    let mut client = server.connect_to("app");
     let mut refused = |sql: &str, objects: &str| {
         client.run(sql);
         let before = state(&server);
@@ -316,20 +311,20 @@ fn an_extension_among_objects_of_others_is_said() {
     let server = Server::start_plain(&[PRELOAD]);
     server.run("CREATE ROLE mallory");
     server.run("CREATE DATABASE theirs OWNER mallory");
-    connect(&server, "theirs").run(
+    server.connect_to("theirs").run(
         "SET ROLE mallory; CREATE SCHEMA own; RESET ROLE; CREATE EXTENSION idgen SCHEMA own VERSION '0.1.0'; SET ROLE mallory;
          CREATE FUNCTION own.snowflake_next_id(text) RETURNS bigint LANGUAGE sql AS 'SELECT 1'",
     );
     let words = ["may be changed by mallory; these are not of idgen: own.snowflake_next_id(text)"];
     let update = ["mints ids", "version 0.1.0", "run ALTER EXTENSION idgen UPDATE"];
     enable(&[&server], "theirs", 1, &[&words[..], &update].concat());
-    assert_eq!(connect(&server, "theirs").value::<String>("SHOW search_path"), "\"$user\", public");
+    assert_eq!(server.connect_to("theirs").value::<String>("SHOW search_path"), "\"$user\", public");
 
     // A tenant's extension is left alone, also in a schema of a superuser: its owner can replace a view of it that an
     // open transaction hides.
     server.run("CREATE DATABASE own OWNER mallory");
-    let path = || connect(&server, "own").value::<String>("SHOW search_path");
-    let mut client = connect(&server, "own");
+    let path = || server.connect_to("own").value::<String>("SHOW search_path");
+    let mut client = server.connect_to("own");
     client.run("ALTER DATABASE own SET search_path = trap, pg_catalog; SET ROLE mallory; CREATE SCHEMA trap");
     client.run("CREATE EXTENSION idgen SCHEMA trap; RESET ROLE");
     for owner in ["mallory", "postgres"] {
@@ -350,21 +345,25 @@ fn message(kind: &str, body: &[u8]) -> Vec<u8> {
     [kind.as_bytes(), &length, body].concat()
 }
 
+/// The connection string of a server that treats its connections like this.
+fn server_that(mut serves: impl FnMut(TcpStream) + Send + 'static) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || listener.incoming().for_each(|stream| serves(stream.unwrap())));
+    format!("host=127.0.0.1 port={port} user=a dbname=a sslmode=disable gssencmode=disable")
+}
+
 /// The output of idgenctl about a server that lets every role in, sends one of these greetings, and gives the same
 /// answer to everything.
 fn said_of(greetings: Vec<Vec<u8>>, answer: Vec<u8>) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    thread::spawn(move || {
-        for (stream, greeting) in listener.incoming().zip(greetings.into_iter().cycle()) {
-            let (mut stream, mut length) = (stream.unwrap(), [0; 4]);
-            stream.read_exact(&mut length).unwrap();
-            stream.read_exact(&mut vec![0; u32::from_be_bytes(length) as usize - 4]).unwrap();
-            let _ = stream.write_all(&[message("R", &[0; 4]), greeting].concat());
-            while matches!(stream.read(&mut [0; 8192]), Ok(1..)) && stream.write_all(&answer).is_ok() {}
-        }
+    let mut greetings = greetings.into_iter().cycle();
+    let target = server_that(move |mut stream| {
+        let mut length = [0; 4];
+        stream.read_exact(&mut length).unwrap();
+        stream.read_exact(&mut vec![0; u32::from_be_bytes(length) as usize - 4]).unwrap();
+        let _ = stream.write_all(&[message("R", &[0; 4]), greetings.next().unwrap()].concat());
+        while matches!(stream.read(&mut [0; 8192]), Ok(1..)) && stream.write_all(&answer).is_ok() {}
     });
-    let target = format!("host=127.0.0.1 port={port} user=a dbname=a sslmode=disable gssencmode=disable");
     ends(idgenctl(&["enable", "app", "--server", &target]), 1, &[])
 }
 
@@ -411,18 +410,12 @@ fn a_hostile_server_harms_nobody_who_looks_at_it() {
 /// A server that never stops sending settings does not keep the program waiting forever.
 #[test]
 fn a_server_that_floods_is_left() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    thread::spawn(move || {
-        let flood = message("S", b"a\0b\0").repeat(1000);
-        for stream in listener.incoming() {
-            let mut stream = stream.unwrap();
-            let _ = stream.write_all(&message("R", &[0; 4]));
-            while stream.write_all(&flood).is_ok() {}
-        }
+    let flood = message("S", b"a\0b\0").repeat(1000);
+    let target = server_that(move |mut stream| {
+        let _ = stream.write_all(&message("R", &[0; 4]));
+        while stream.write_all(&flood).is_ok() {}
     });
-    let target =
-        format!("host=127.0.0.1 port={port} user=a sslmode=disable gssencmode=disable connect_timeout=2");
+    let target = format!("{target} connect_timeout=2");
     refused(idgenctl(&["enable", "app", "--server", &target]), &["did not answer within 2 s"]);
 }
 

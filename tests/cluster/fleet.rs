@@ -39,8 +39,12 @@ impl File {
         File::of(&targets)
     }
 
+    pub fn command(&self, args: &[&str]) -> Command {
+        idgenctl(&[&["--fleet", self.0.to_str().unwrap()], args].concat())
+    }
+
     pub fn run(&self, args: &[&str]) -> Output {
-        idgenctl(&[&["--fleet", self.0.to_str().unwrap()], args].concat()).output().unwrap()
+        self.command(args).output().unwrap()
     }
 
     /// The findings of the check as JSON. The exit code tells errors from warnings and notes.

@@ -14,7 +14,7 @@ use crate::process::{
     command, feed, library, major_version, output_of_run, run, said_by_pg_config, servers_folder, skipped,
     top,
 };
-use crate::server::{Build, Server, Sql};
+use crate::server::{Build, PRELOAD, Server, Sql};
 use crate::upgrades::{Moving, catalog, difference};
 
 fn manifest(name: &str) -> Yaml {
@@ -162,7 +162,7 @@ fn a_folder_of_its_own_is_enough() {
 
     // The objects are the same as after an installation, for which PostgreSQL has searched the library for each
     // function.
-    let installed = Server::start_preloaded();
+    let installed = Server::start_plain(&[PRELOAD]);
     set_up(&installed, &version());
     assert_eq!(difference(&catalog(&mut client), &catalog(&mut installed.connect_to("app"))), [""; 0]);
     client.run("SELECT snowflake_next_id_js(5), snowflake_advance(5, 0), snowflake_safe_horizon(), d.*
@@ -283,7 +283,7 @@ fn data_moves_between_folders() {
     moving.go_on(&new);
     drop(new);
 
-    let installed = Server::start_preloaded();
+    let installed = Server::start_plain(&[PRELOAD]);
     installed.run("CREATE EXTENSION idgen VERSION '0.1.0'");
     let moving = Moving::from(installed);
     moving.go_on_by_dump(&image.start());

@@ -817,8 +817,6 @@ const EVIL: &str = "
         BEGIN SET ROLE postgres; ALTER ROLE mallory SUPERUSER; EXCEPTION WHEN OTHERS THEN END;
         RETURN 1;
     END $$;
-    CREATE FUNCTION mallory.evil(integer) RETURNS integer IMMUTABLE LANGUAGE plpgsql AS $$
-    BEGIN RETURN mallory.take(); END $$;
     CREATE FUNCTION mallory.evil(bigint) RETURNS integer IMMUTABLE LANGUAGE plpgsql AS $$
     BEGIN RETURN mallory.take(); END $$;";
 
@@ -1258,10 +1256,9 @@ fn a_move_finds_its_servers_in_the_fleet() {
     let (old, other) = (source.standby("old"), a_server("20"));
     let before = state(&source, &target);
     let file = File::of_servers(&[("one", &source), ("one-b", &old), ("two", &target), ("three", &other)]);
-    let fleet = ["--fleet", file.0.to_str().unwrap()];
     let moves = |options: &[&str]| {
         let owner = ["--owner", &target.target_as("app")];
-        idgenctl(&[&["move", "insta5", "--from", "one", "--to"], options, &owner, &fleet].concat())
+        file.command(&[&["move", "insta5", "--from", "one", "--to"], options, &owner].concat())
     };
 
     let plan = [
@@ -1334,8 +1331,7 @@ fn a_list_that_cannot_be_set_is_noticed_first() {
 
         let file = Path::new(&folder).join("postgresql.auto.conf");
         fs::set_permissions(&file, fs::Permissions::from_mode(0o400)).unwrap();
-        let reasons = ["postgresql.auto.conf", "Permission denied"];
-        refused_first(the_move(&source, &target), &reasons);
+        refused_first(the_move(&source, &target), &["postgresql.auto.conf", "Permission denied"]);
         fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
     }
     assert_eq!(state(&source, &target), before);

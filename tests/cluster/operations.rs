@@ -501,8 +501,7 @@ impl Trap<'_> {
     }
 
     fn connect(&self) -> Client {
-        let config: postgres::Config = self.server.target("postgres").parse().unwrap();
-        config.clone().dbname(&self.database).connect(postgres::NoTls).unwrap()
+        self.server.connect_to(&self.database)
     }
 
     fn was_sprung(&self) -> bool {

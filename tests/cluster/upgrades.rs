@@ -263,7 +263,7 @@ fn an_update_makes_no_code_of_others_leakproof() {
 /// the wrong schema.
 #[test]
 fn the_schema_stays_while_a_script_runs() {
-    let server = Server::start_preloaded();
+    let server = Server::start_plain(&[PRELOAD]);
     let mut creator = server.connect();
     creator.run("CREATE ROLE owner; CREATE SCHEMA ids AUTHORIZATION owner");
     creator.run("GRANT CREATE ON DATABASE postgres TO owner");
@@ -305,7 +305,7 @@ fn the_schema_stays_while_a_script_runs() {
 /// A snapshot older than the schema or the role does not mislead the checks of a script.
 #[test]
 fn an_old_snapshot_hides_nothing_from_a_script() {
-    let server = Server::start_preloaded();
+    let server = Server::start_plain(&[PRELOAD]);
     let mut superuser = server.connect();
     superuser.run("CREATE ROLE owner; GRANT CREATE ON DATABASE postgres TO owner; CREATE SCHEMA closed");
     let mut owner = server.connect();
@@ -325,7 +325,7 @@ fn an_old_snapshot_hides_nothing_from_a_script() {
 /// They are not taken over until the superuser owns them, not even from the owner of the database.
 #[test]
 fn what_others_own_is_not_taken_over() {
-    let server = Server::start_preloaded();
+    let server = Server::start_plain(&[PRELOAD]);
     let mut superuser = server.connect();
     superuser.run("CREATE ROLE owner; ALTER DATABASE postgres OWNER TO owner");
     let mut owner = server.connect();
@@ -445,7 +445,7 @@ impl Moving {
 #[test]
 fn a_dump_is_restored() {
     let moving = Moving::from(start_version(Build::Release, "0.1.0"));
-    let new = Server::start_preloaded();
+    let new = Server::start_plain(&[PRELOAD]);
     moving.go_on_by_dump(&new);
 }
 
@@ -461,7 +461,7 @@ fn a_dump_goes_into_another_schema() {
         section.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
     let [dump, part, all, convert] = blocks[..] else { panic!("{} blocks", blocks.len()) };
 
-    let server = Server::start_preloaded();
+    let server = Server::start_plain(&[PRELOAD]);
     let mut admin = server.connect();
     admin.run("CREATE ROLE owner; CREATE ROLE app");
     for database in ["app", "old", "part", "enabled", "owned OWNER owner"] {
@@ -620,7 +620,7 @@ fn pg_upgrade() {
     // any table.
     moving.old.run("UPDATE pg_attribute SET attoptions = NULL WHERE attoptions::text LIKE '{pg_attver=%'");
     moving.old.stop("fast");
-    let new = moving.old.upgraded();
+    let new = moving.old.upgraded_to(Build::Release, &[PRELOAD]);
     new.set_clock(-60.0);
     new.up();
     moving.go_on(&new);

@@ -7,7 +7,7 @@ use postgres::Client;
 use postgres::error::SqlState;
 
 use crate::process::{client_program, command, output_of_run, run};
-use crate::server::{Build, PRELOAD, Server, initdb, succeeds};
+use crate::server::{Build, Server, initdb, succeeds};
 
 impl Server {
     /// A copy of the running server, not started yet.
@@ -51,13 +51,8 @@ impl Server {
         server
     }
 
-    /// A server of the current PostgreSQL, not started yet, to which pg_upgrade moves the data of this older, stopped
-    /// one.
-    pub fn upgraded(&self) -> Server {
-        self.upgraded_to(Build::Release, &[PRELOAD])
-    }
-
-    /// The same with this build, and with these lines in the configuration.
+    /// A server of this build, not started yet, to which pg_upgrade moves the data of this older, stopped one, with
+    /// these lines in its configuration.
     pub fn upgraded_to(&self, build: Build, settings: &[&str]) -> Server {
         let new = Server::new(build);
         // Both need the same segment size, and checksums, the default from PostgreSQL 18 on.

@@ -110,11 +110,6 @@ impl Server {
         server
     }
 
-    /// Starts a server that preloads idgen, without the extension.
-    pub fn start_preloaded() -> Server {
-        Server::start_plain(&[PRELOAD])
-    }
-
     /// Starts a server with the portable edition of idgen.
     pub fn start_portable(settings: &[&str]) -> Server {
         let server = Server::start_plain(settings);
@@ -122,12 +117,12 @@ impl Server {
         server
     }
 
-    /// Starts a server that does not preload idgen.
+    /// Starts a server without the extension, and without its library unless the settings preload it.
     pub fn start_plain(settings: &[&str]) -> Server {
         Server::start_empty(Build::Release, settings)
     }
 
-    /// Starts a server without the extension, and without its library unless the settings preload it.
+    /// Starts such a server of this build.
     pub fn start_empty(build: Build, settings: &[&str]) -> Server {
         Server::new(build).start_new(settings)
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use postgres::error::{DbError, SqlState};
 use postgres::types::FromSqlOwned;
-use postgres::{Client, GenericClient, NoTls, Row};
+use postgres::{Client, Config, GenericClient, NoTls, Row};
 
 use crate::moment::{is_reached, within_seconds};
 use crate::process::{client_program, command, example};
@@ -225,9 +225,10 @@ impl Server {
         bash
     }
 
+    /// A connection to a database of any name.
     pub fn connect_to(&self, database: &str) -> Client {
-        Client::connect(&self.target(database), NoTls)
-            .unwrap_or_else(|error| panic!("{error}\n{}", self.log()))
+        let mut config: Config = self.target("postgres").parse().expect("a connection string");
+        config.dbname(database).connect(NoTls).unwrap_or_else(|error| panic!("{error}\n{}", self.log()))
     }
 
     pub fn connect(&self) -> Client {
