@@ -182,6 +182,12 @@ impl Clients {
         assert!(in_time, "the clients get no ids: {}", self.shared.trouble.lock().expect("trouble"));
     }
 
+    /// Ends the clients once they have this many more ids, and adds these to the ledger.
+    pub fn finish_after(self, more: usize, ledger: &mut Ledger) {
+        self.wait_for_ids(more);
+        self.finish(ledger);
+    }
+
     /// Ends the clients, and adds their ids to the ledger.
     pub fn finish(self, ledger: &mut Ledger) {
         self.shared.stop.store(true, Ordering::Relaxed);

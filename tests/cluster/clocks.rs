@@ -156,8 +156,7 @@ fn the_clock_is_set_back_across_a_restart() {
         let counted = "SELECT refused >= 3 FROM idgen_refusals WHERE reason = 'clock_behind_mark'";
         assert!(client.value::<bool>(counted));
         server.set_clock(0.0);
-        clients.wait_for_ids(2000);
-        clients.finish(&mut ledger);
+        clients.finish_after(2000, &mut ledger);
     }
 }
 

@@ -23,8 +23,7 @@ fn the_server_crashes_under_minting_clients() {
         }
         let next: i64 = server.reconnect().value("SELECT snowflake_next_id(9)");
         assert!(next > furthest, "round {round}: {next} is not after {furthest}");
-        clients.wait_for_ids(1500);
-        clients.finish(&mut ledger);
+        clients.finish_after(1500, &mut ledger);
     }
     assert!(ledger.len() > 9 * 3000, "{}", ledger.len());
 }
@@ -84,8 +83,7 @@ fn the_renewing_backend_dies_at_every_point() {
                     server.reconnect();
                 }
             }
-            clients.wait_for_ids(500);
-            clients.finish(&mut ledger);
+            clients.finish_after(500, &mut ledger);
         }
     }
     assert_eq!(server.log().matches("was terminated by signal 9").count(), points.len());

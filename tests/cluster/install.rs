@@ -146,8 +146,7 @@ fn each_block_adds_idgen_to_what_is_there() {
 #[test]
 fn what_is_in_effect_later_or_from_elsewhere_is_kept() {
     let machine = Machine::new(Build::Release, &["search_path = 'first, public'"]);
-    let mut admin = machine.server.connect();
-    admin.run("ALTER SYSTEM SET shared_preload_libraries = dict_snowball");
+    machine.server.run("ALTER SYSTEM SET shared_preload_libraries = dict_snowball");
     assert!(machine.paste(&block_of_the_readme()).0);
     assert_eq!(machine.libraries(), "dict_snowball, idgen");
     assert_eq!(machine.answer("SHOW search_path"), "first, public, idgen");

@@ -203,8 +203,7 @@ fn a_folder_of_its_own_is_enough() {
     drop(image);
     standby.promote();
     clients.move_to(&standby);
-    clients.wait_for_ids(1500);
-    clients.finish(&mut ledger);
+    clients.finish_after(1500, &mut ledger);
 
     // As the page says, first the extension is removed, then the preload, the mark and the folder.
     standby.connect_to("app").run("DROP TABLE own.users");
@@ -252,8 +251,7 @@ fn a_newer_image_is_rolled_out() {
     server.up();
     let mut client = standby.connect_to("app");
     client.run(&update);
-    clients.wait_for_ids(500);
-    clients.finish(&mut ledger);
+    clients.finish_after(500, &mut ledger);
 
     let new = Image::of_today("image-beside");
     let newest = new.start();
@@ -337,6 +335,5 @@ fn one_of_two_standbys_has_each_mark() {
     let mut follower = second.connect();
     follower.run(&format!("ALTER SYSTEM SET primary_conninfo = '{source}'"));
     follower.run("SELECT pg_reload_conf()");
-    clients.wait_for_ids(3000);
-    clients.finish(&mut ledger);
+    clients.finish_after(3000, &mut ledger);
 }

@@ -142,8 +142,7 @@ fn a_backend_is_killed_while_minting() {
         });
         ids.extend(minters);
     }
-    let mut client = server.reconnect();
-    ids.push(mint(&mut client, "snowflake_next_id(5)", 1000));
+    ids.push(mint(&mut server.reconnect(), "snowflake_next_id(5)", 1000));
     assert_eq!(server.log().matches("was terminated by signal 9").count(), 3);
     assert_kept(&ids);
     assert!(ids.iter().flatten().count() > 3 * 2000);

@@ -89,8 +89,7 @@ fn nothing_else_is_needed() {
             4 => server.restart_with(&["shared_preload_libraries = 'idgen'"]),
             _ => server.restart_with(&["shared_preload_libraries = ''"]),
         }
-        clients.wait_for_ids(1000);
-        clients.finish(&mut ledger);
+        clients.finish_after(1000, &mut ledger);
     }
     assert!(server.reconnect().value::<i64>(MINT) > last);
 }
@@ -225,8 +224,7 @@ fn settings_of_the_server_need_the_preload() {
         client.run("DISCARD ALL");
         assert_refused(&mut client, name);
         // A value that was rolled back before the library was loaded does not count.
-        let mut client = server.connect();
-        client.run(&format!("BEGIN; SET LOCAL {name} = '{value}'; ROLLBACK; {MINT}"));
+        server.run(&format!("BEGIN; SET LOCAL {name} = '{value}'; ROLLBACK; {MINT}"));
 
         server.run(&format!("ALTER ROLE tenant SET {name} = '{value}'"));
         assert_refused(&mut server.connect_as("tenant"), name);

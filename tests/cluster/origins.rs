@@ -207,8 +207,7 @@ fn the_mark_is_removed_for_good() {
     standby.up();
     standby.reconnect();
 
-    let mut client = primary.reconnect();
-    client.run("DROP EXTENSION idgen");
+    primary.run("DROP EXTENSION idgen");
     primary.configure(&[PRELOAD]);
     primary.stop("fast");
     allow_origins(&standby, 1);
@@ -244,8 +243,7 @@ fn a_mark_with_a_name_is_removed_after_a_promotion() {
     ));
     primary.stop("immediate");
     standby.promote();
-    let mut client = standby.reconnect();
-    client.run("SELECT pg_replication_origin_drop('other')");
+    standby.reconnect().run("SELECT pg_replication_origin_drop('other')");
     let mut client = standby.connect_to("second");
     client.run("CREATE EXTENSION idgen");
     assert!(remove_mark(&mut client));

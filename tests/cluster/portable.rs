@@ -37,8 +37,7 @@ fn many_sessions() {
     let server = Server::start_portable(&[]);
     let mut ledger = Ledger::default();
     let clients = Clients::start(8, &server);
-    clients.wait_for_ids(20_000);
-    clients.finish(&mut ledger);
+    clients.finish_after(20_000, &mut ledger);
     assert!(ledger.errors.is_empty(), "{:?}", ledger.errors);
 
     let ordered = at_once(0..3, |_| {
@@ -71,8 +70,7 @@ fn the_server_crashes_under_clients_that_commit() {
             assert_eq!(client.code("SELECT snowflake_next_id(2)"), "40001");
         }
         server.set_clock(0.0);
-        clients.wait_for_ids(1500);
-        clients.finish(&mut ledger);
+        clients.finish_after(1500, &mut ledger);
     }
     // All reported rows exist.
     let rows: i64 = server.value("SELECT count(*) FROM rows");
@@ -162,11 +160,9 @@ fn a_synchronous_standby_is_promoted() {
     clients.move_to(&standby);
     standby.configure(&["idgen.max_wait = 100ms"]);
     standby.promote();
-    let mut client = standby.reconnect();
-    assert_eq!(client.code("SELECT snowflake_next_id(2)"), "40001");
+    assert_eq!(standby.reconnect().code("SELECT snowflake_next_id(2)"), "40001");
     standby.set_clock(0.0);
-    clients.wait_for_ids(2000);
-    clients.finish(&mut ledger);
+    clients.finish_after(2000, &mut ledger);
 }
 
 /// `CREATE EXTENSION` while clients mint: no client gets an error, and no id occurs twice. The statement waits for
@@ -214,8 +210,7 @@ fn the_extension_takes_over_under_load() {
     });
     taken_over.expect("CREATE EXTENSION");
     for clients in clients {
-        clients.wait_for_ids(5000);
-        clients.finish(&mut ledger);
+        clients.finish_after(5000, &mut ledger);
     }
     assert!(ledger.errors.is_empty(), "{:?}", ledger.errors);
     let mut client = server.connect();

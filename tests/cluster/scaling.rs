@@ -159,8 +159,7 @@ fn rows_of_many_servers_come_together_in_one() {
     subscribe(&all, "scaling/subscribe.sql", "two", &two, &[]);
     let mut ledger = Ledger::default();
     for clients in clients {
-        clients.wait_for_ids(300);
-        clients.finish(&mut ledger);
+        clients.finish_after(300, &mut ledger);
     }
     one.run("DELETE FROM users WHERE name = 'before'");
     wait_for_rows(&all, &one, "shard_of(id) < 100");
@@ -219,8 +218,7 @@ fn two_servers_have_each_others_rows() {
     }
     let mut ledger = Ledger::default();
     for clients in [&one, &two].map(writing) {
-        clients.wait_for_ids(300);
-        clients.finish(&mut ledger);
+        clients.finish_after(300, &mut ledger);
     }
     wait_for_rows(&two, &one, "shard_of(id) < 100");
     wait_for_rows(&one, &two, "shard_of(id) >= 100");
@@ -462,8 +460,7 @@ fn shards_of_citus() {
         }
     });
     for clients in writers {
-        clients.wait_for_ids(50);
-        clients.finish(&mut ledger);
+        clients.finish_after(50, &mut ledger);
     }
     println!("{} ids, refused: {:?}", ledger.len(), ledger.errors);
     client.run("ALTER TABLE source ADD COLUMN id bigint DEFAULT snowflake_next_id()");

@@ -48,8 +48,7 @@ fn an_asynchronous_standby_is_promoted() {
     let mut client = standby.reconnect();
     assert_eq!(client.code(MINT), "40001", "an hour behind the mark it has replayed");
     standby.set_clock(0.0);
-    clients.wait_for_ids(3000);
-    clients.finish(&mut ledger);
+    clients.finish_after(3000, &mut ledger);
     assert!(client.value::<i64>("SELECT mark FROM idgen_status") > 0);
 }
 
@@ -116,13 +115,11 @@ fn a_synchronous_standby_is_promoted_with_the_old_primary_alive() {
     assert_eq!(refusal.code().unwrap().code(), "40001", "{refusal}");
 
     // With its clock an hour behind, the new primary refuses. A little behind, it waits and continues.
-    let mut client = standby.connect();
-    assert_eq!(client.code(MINT), "40001");
+    assert_eq!(standby.code(MINT), "40001");
     standby.make_asynchronous();
     standby.set_clock(-1.5);
     let new = Clients::start(6, &standby);
-    new.wait_for_ids(3000);
-    new.finish(&mut ledger);
+    new.finish_after(3000, &mut ledger);
     old.finish(&mut ledger);
 }
 
@@ -438,8 +435,7 @@ fn failover_and_failback() {
     second.stop("fast");
     third.promote();
     clients.move_to(&third);
-    clients.wait_for_ids(1500);
-    clients.finish(&mut ledger);
+    clients.finish_after(1500, &mut ledger);
 }
 
 /// Failover to a synchronous standby and, after pg_rewind, back to the first server, with clocks that are further and
@@ -493,8 +489,7 @@ fn a_base_backup_is_restored() {
     assert_eq!(restored.reconnect().code(MINT), "40001");
     restored.set_clock(0.0);
     clients.move_to(&restored);
-    clients.wait_for_ids(1500);
-    clients.finish(&mut ledger);
+    clients.finish_after(1500, &mut ledger);
 }
 
 /// A restored backup knows neither of ids passed over since the backup nor of the mark above them, as

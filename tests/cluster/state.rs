@@ -169,8 +169,7 @@ fn an_ordinary_role_cannot_read_the_state() {
     for read in ["SHOW idgen.state", "SELECT current_setting('idgen.state')"] {
         assert_eq!(anybody.code(read), "42501", "{read}");
     }
-    let mut watcher = server.connect_as("watcher");
-    assert!(watcher.value::<String>("SHOW idgen.state").starts_with('{'));
+    assert!(server.connect_as("watcher").value::<String>("SHOW idgen.state").starts_with('{'));
     let listed = "SELECT count(*) FROM pg_settings WHERE name = 'idgen.state'";
     assert_eq!(server.value::<i64>(listed), 0);
     let all = server.connect().simple_query("SHOW ALL").unwrap();

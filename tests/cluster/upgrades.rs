@@ -398,8 +398,7 @@ impl Moving {
         other.run("CREATE EXTENSION idgen");
         let mut ledger = Ledger::default();
         let clients = Clients::start_by(4, &old, insert);
-        clients.wait_for_ids(10_000);
-        clients.finish(&mut ledger);
+        clients.finish_after(10_000, &mut ledger);
         let last = an_id_of_each(&mut other);
         // The library of the oldest version has no snowflake_raise_mark.
         let mark: i64 = old.value("SELECT snowflake_max_id(mark_at) FROM idgen_status");
@@ -423,8 +422,7 @@ impl Moving {
         self.last.extend(an_id_of_each(&mut client));
         self.ledger.add(&self.last);
         let clients = Clients::start_by(4, new, insert);
-        clients.wait_for_ids(10_000);
-        clients.finish(&mut self.ledger);
+        clients.finish_after(10_000, &mut self.ledger);
         assert!(self.ledger.errors.is_empty(), "{:?}", self.ledger.errors);
 
         client.run("CREATE DATABASE fresh");
