@@ -86,7 +86,7 @@ impl Ledger {
                       FROM (SELECT min(id) AS lowest, lag(max(id)) OVER (ORDER BY timeline) AS previous
                             FROM rows GROUP BY timeline) AS timelines";
         let (timelines, is_sorted): (i64, bool) = client.row(sorted);
-        assert!(is_sorted, "a server began below the one before");
+        assert!(is_sorted, "a server began below its predecessor");
         timelines
     }
 
@@ -251,7 +251,7 @@ fn work(
         report.sessions.push(session);
     }
     let on_disk = std::fs::read(&path).expect("ids").len() / 8;
-    assert_eq!(on_disk, report.sessions.iter().map(Vec::len).sum::<usize>(), "the file holds every id");
+    assert_eq!(on_disk, report.sessions.iter().map(Vec::len).sum::<usize>(), "the file lacks ids");
     let _ = std::fs::remove_file(&path);
     report
 }

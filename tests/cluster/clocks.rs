@@ -253,7 +253,7 @@ fn another_epoch_is_accepted() {
     change_epoch(&server, "2025-01-02T00:00:00Z");
     assert_eq!(accept(&server, "2025-01-02 00:00 UTC"), Ok(true));
     let mut client = server.connect();
-    assert_eq!(client.warning_code().as_deref(), Some("mark-in-future"), "before anybody mints");
+    assert_eq!(client.warning_code().as_deref(), Some("mark-in-future"), "before the first call");
     let error = refused(&mut client);
     assert!((2 * 86_300_000..2 * 86_403_000).contains(&ms_in(error.detail())), "{error:?}");
     assert!(error.detail().unwrap().contains("minting resumes in "), "{error:?}");

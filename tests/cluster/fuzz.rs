@@ -164,5 +164,5 @@ fn any_input_is_answered_or_refused() {
         }
     }
     println!("{calls} calls of {} functions: {answers:?}", surface.len());
-    assert_eq!(started(&mut client), before, "neither the server nor the session has ended");
+    assert_eq!(started(&mut client), before, "the server or the session has ended");
 }

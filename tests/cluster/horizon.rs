@@ -76,10 +76,10 @@ fn a_reader_up_to_the_horizon_misses_nothing() {
     let all: Vec<i64> = rows(&mut client, 0, i64::MAX);
     let settled: Vec<i64> = all.iter().copied().filter(|id| *id <= upto).collect();
     println!("{} rows, {} followed; the naive reader has {}", all.len(), safe.len(), naive.len());
-    assert!(safe.len() > 100, "the horizon moves: {} rows of {}", safe.len(), all.len());
+    assert!(safe.len() > 100, "the horizon hardly moves: {} rows of {}", safe.len(), all.len());
     assert_eq!(safe, settled, "rows lost");
     let lost = all.iter().filter(|id| naive.last() >= Some(id) && !naive.contains(id)).count();
-    assert!(lost > 0, "the test can see a lost row");
+    assert!(lost > 0, "the naive reader has lost nothing, so the test shows nothing");
 }
 
 /// A transaction whose backend dies no longer holds the horizon back.
@@ -93,9 +93,9 @@ fn a_terminated_backend_holds_no_horizon() {
     let id: i64 = other.value("SELECT snowflake_next_id(5)");
     let horizon = "SELECT snowflake_safe_horizon(), pg_sleep(0.02)";
     client.query_one(horizon, &[]).unwrap();
-    assert!(client.value::<i64>(horizon) <= id, "it holds while it is open");
+    assert!(client.value::<i64>(horizon) <= id, "an open transaction does not hold the horizon back");
     client.query_one("SELECT pg_terminate_backend($1, 5000)", &[&pid]).unwrap();
-    assert!(client.value::<i64>(horizon) > id, "and no longer");
+    assert!(client.value::<i64>(horizon) > id, "an ended transaction holds the horizon back");
 }
 
 const HORIZON: &str = "SELECT snowflake_safe_horizon()";
@@ -330,7 +330,7 @@ fn what_other_libraries_commit_at_the_end_is_settled_after() {
         keeper.run("SELECT pg_advisory_unlock(1)");
         commit.join().unwrap().unwrap();
         assert_eq!(keeper.value::<i64>("SELECT id FROM held"), id);
-        assert!(horizon(&mut keeper) > id, "and passes it then");
+        assert!(horizon(&mut keeper) > id, "the horizon does not pass it afterwards");
     }
 }
 
@@ -367,7 +367,7 @@ fn workers_and_wal_senders_hold_the_horizon() {
         server.wait_until("SELECT count(*) = 0 FROM pg_locks WHERE locktype = 'advisory'");
         let id: i64 = keeper.value("DELETE FROM held RETURNING id");
         assert!(before <= id, "{before} passes {id} of a {who} before its row is there");
-        assert!(horizon(keeper) > id, "and passes it then");
+        assert!(horizon(keeper) > id, "the horizon does not pass it afterwards");
         keeper.run("SELECT pg_advisory_lock(1)");
     };
     // On the subscriber, the column that is not replicated gets its default.

@@ -192,7 +192,7 @@ fn the_mark_is_removed_for_good() {
     primary.up();
     let mut client = primary.reconnect();
     assert_eq!(mark(&mut client), None);
-    assert!(!remove_mark(&mut client), "there is none any more");
+    assert!(!remove_mark(&mut client), "the mark was there again");
 
     // The standby needs a restartpoint after the removal.
     primary.stop("fast");

@@ -182,7 +182,7 @@ fn the_extension_takes_over_under_load() {
     let taken_over = thread::scope(|scope| {
         let mover = scope.spawn(|| server.connect().batch_execute("CREATE EXTENSION idgen"));
         thread::sleep(Duration::from_millis(500));
-        assert!(!mover.is_finished(), "the open transaction is waited for");
+        assert!(!mover.is_finished(), "CREATE EXTENSION does not wait for the open transaction");
         // This is planned now, waits with its first row, and mints after the takeover.
         let mut late = server.connect();
         let insert = "INSERT INTO rows (n) SELECT generate_series(1, 1000) RETURNING id";
@@ -245,14 +245,14 @@ fn readers_of_views_are_waited_for() {
         let reader = scope.spawn(move || reader.batch_execute(MINT).map(|()| reader));
         until_waiting(2);
         minter.run("COMMIT");
-        let mut reader = reader.join().unwrap().expect("who has read mints");
+        let mut reader = reader.join().unwrap().expect("a session that has read cannot mint");
 
         let mut minter = begin(MINT);
         until_waiting(1);
         let minter = scope.spawn(move || minter.batch_execute(&format!("{READ}; COMMIT")));
         until_waiting(2);
         reader.run("COMMIT");
-        minter.join().unwrap().expect("who has minted reads");
+        minter.join().unwrap().expect("a session that has minted cannot read");
         mover.join().unwrap().expect("CREATE EXTENSION");
     });
     let kept_in: String = server.value("SELECT mark_kept_in FROM idgen_status");

@@ -268,7 +268,7 @@ fn assert_nothing_is_minted(client: &mut Client) {
     // An error that concerns all shards comes first.
     let of_no_shard = client.refusal("SET idgen.shard = -1; SELECT snowflake_next_id()");
     assert_eq!(of_no_shard, "55000 shard_not_allowed");
-    assert_eq!(client.value::<i32>("SELECT shard_of(5 << 10)"), 5, "ids are taken apart");
+    assert_eq!(client.value::<i32>("SELECT shard_of(5 << 10)"), 5, "ids are not decoded");
     assert_eq!(client.value::<i32>("SELECT shard FROM snowflake_decode(499440859704464384)"), 5);
 }
 
@@ -741,7 +741,7 @@ fn a_superuser_runs_nothing_of_the_tenants_of_citus() {
     let minted = "SELECT sum(ids)::bigint FROM idgen.idgen_shard_stats";
     let before: Option<i64> = two.value(minted);
     assert_eq!(one.code(HORIZON), "42501");
-    assert_eq!(two.value::<Option<i64>>(minted), before, "the refusal calls nothing");
+    assert_eq!(two.value::<Option<i64>>(minted), before, "the refused call has minted");
     assert!(one.connect_as("reader").value::<i64>(HORIZON) > 0);
 }
 

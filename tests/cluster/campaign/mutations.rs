@@ -31,7 +31,7 @@ const fn pair(faults: Texts, mutation: &'static str, rules: Texts, standbys: usi
 /// The sentences about ids that are or could be repeated, because a server continues below earlier ids.
 const AGAIN: &[&str] =
     &["repeated", "out of order", "server ", "the horizon went back", "below a horizon", "the row of"];
-const REFUSED: &[&str] = &["a refusal that no promise allows", "the clients come to no answers"];
+const REFUSED: &[&str] = &["a refusal that no promise allows", "the clients get no answers"];
 const TOO_OLD: &[&str] = &["before its call"];
 const BELOW: &[&str] = &["below a horizon", "the row of"];
 const ELSEWHERE: &[&str] = &["of a shard that is elsewhere", "repeated"];

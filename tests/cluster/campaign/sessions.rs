@@ -129,23 +129,25 @@ impl Sessions {
     /// Waits for this many more answers to clients.
     pub fn wait_for_answers(&self, more: u64) {
         let goal = self.group.answers.load(Ordering::Relaxed) + more;
-        self.until("answers", |group| group.answers.load(Ordering::Relaxed) >= goal);
+        self.until("get no answers", |group| group.answers.load(Ordering::Relaxed) >= goal);
     }
 
     /// Pauses the clients after their current calls until [`Sessions::release`].
     pub fn hold(&self) {
         self.group.hold.store(true, Ordering::SeqCst);
-        self.until("an end of the calls", |group| group.held.load(Ordering::SeqCst) == self.threads.len());
+        self.until("do not finish their calls", |group| {
+            group.held.load(Ordering::SeqCst) == self.threads.len()
+        });
     }
 
     pub fn release(&self) {
         self.group.hold.store(false, Ordering::SeqCst);
-        self.until("a beginning", |group| group.held.load(Ordering::SeqCst) == 0);
+        self.until("do not continue", |group| group.held.load(Ordering::SeqCst) == 0);
     }
 
     fn until(&self, what: &str, done: impl Fn(&Group) -> bool) {
         let in_time = is_reached(120, || done(&self.group));
-        assert!(in_time, "the clients come to no {what}: {}", self.group.trouble.lock().expect("trouble"));
+        assert!(in_time, "the clients {what}: {}", self.group.trouble.lock().expect("trouble"));
     }
 
     /// Makes the clients end after their calls.

@@ -260,7 +260,7 @@ impl Server {
         let mut status = self.pg("pg_ctl");
         status.arg("status").arg("-D").arg(&self.dir);
         let is_down = || !status.output().expect("pg_ctl").status.success();
-        assert!(is_reached(60, is_down), "the server goes on\n{}", self.log());
+        assert!(is_reached(60, is_down), "the server keeps running\n{}", self.log());
     }
 
     /// Stops the server in the mode "smart", "fast", "immediate" or "kill".

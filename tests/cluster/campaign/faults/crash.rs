@@ -58,7 +58,7 @@ fn kill_backend(fleet: &mut Fleet) -> Struck {
 /// Waits until the postmaster has noticed that a process has died, and ended all others.
 fn until_cut_off(client: &mut Client) {
     let cut_off = within_seconds(60, || client.batch_execute("SELECT 1").err());
-    assert!(cut_off.is_some(), "the server goes on");
+    assert!(cut_off.is_some(), "the server keeps running");
 }
 
 fn renewing(fleet: &mut Fleet) -> Struck {
@@ -69,7 +69,7 @@ fn renewing(fleet: &mut Fleet) -> Struck {
     client.batch_execute(&format!("SET idgen.fault = '{point} {how}'")).expect("a fault point");
     // The session that mints most often is the one that renews.
     let struck = within_seconds(60, || client.batch_execute("SELECT snowflake_next_id(900)").err());
-    assert!(struck.is_some(), "no renewal comes by");
+    assert!(struck.is_some(), "the call never renews the mark");
     if how == "kill" {
         until_cut_off(&mut witness);
     }
@@ -101,7 +101,10 @@ fn die_recovering(fleet: &mut Fleet) -> Struck {
     let died: Vec<_> = spared.iter().map(|spared| dies_recovering(server, *spared)).collect();
     // Recovery begins with a flush of the existing WAL.
     let before = server.struck();
-    assert!(dies_recovering(server, 0) && server.struck() > before, "it did not stop in its recovery");
+    assert!(
+        dies_recovering(server, 0) && server.struck() > before,
+        "the server was not killed in its recovery"
+    );
     start_at(server, if one.is_some() { 0.0 } else { step });
     let of = name(one);
     Struck::Done(format!("{of}, after {spared:?} flushes ({died:?}), clock {step:+} s"))

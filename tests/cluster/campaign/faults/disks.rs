@@ -60,7 +60,7 @@ const ALL_FLUSHED: &str = "all that was written had been flushed";
 fn lost(server: &Server) -> u64 {
     let lost = server.lose_power();
     // A new standby may have received nothing yet.
-    assert!(server.follows() || server.has_written(), "the disk does not notice what is written");
+    assert!(server.follows() || server.has_written(), "the disk misses writes");
     server.trouble(Trouble::default());
     lost
 }

@@ -91,7 +91,7 @@ fn use_up(fleet: &mut Fleet) -> Struck {
             Ok(client) => held.push(client),
             Err(error) => break error,
         }
-        assert!(held.len() < 200, "there is no end of connections");
+        assert!(held.len() < 200, "the server accepts any number of connections");
     };
     thread::sleep(Duration::from_millis(ms));
     Struck::Done(format!("{} ms, {}", ms, refused.code().map_or("lost", |code| code.code())))

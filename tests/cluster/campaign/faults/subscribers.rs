@@ -100,5 +100,5 @@ fn leave(subscriber: &Server) {
     until_copied(subscriber);
     subscriber.run("DROP SUBSCRIPTION subscribed");
     let is_alone = "SELECT mark IS NOT NULL AND (SELECT count(*) FROM pg_replication_origin_status) = 1 FROM idgen_status";
-    assert!(subscriber.answer::<bool>(is_alone), "other origins than the mark's, or not that one");
+    assert!(subscriber.answer::<bool>(is_alone), "the mark has not the only origin");
 }
