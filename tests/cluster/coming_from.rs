@@ -1226,7 +1226,7 @@ fn a_row_that_changes_meanwhile_is_filled() {
 /// Old rows get ids only by times with a zone, and only once. No column follows a key without a unique index.
 #[test]
 fn ids_for_old_rows_are_made_in_order() {
-    let (server, mut client) = prepared();
+    let (_server, mut client) = prepared();
     client.run(
         "CREATE TABLE old (key text PRIMARY KEY, at timestamp);
          INSERT INTO old SELECT 'x' || n, '2025-03-01' FROM generate_series(1, 3000) AS n;
@@ -1471,7 +1471,7 @@ fn a_shard_that_cannot_mint_is_refused() {
 /// The check fails if it has nothing to look at, because all tables have been created anew or belong to another role.
 #[test]
 fn the_check_of_no_table_fails() {
-    let (server, mut client) = prepared();
+    let (_server, mut client) = prepared();
     client.run(
         "CREATE TABLE keys (id bigint PRIMARY KEY DEFAULT snowflake_next_id(5));
          SELECT idgen_convert.find_columns('public')",
@@ -1490,7 +1490,7 @@ fn the_check_of_no_table_fails() {
 /// If the new columns of a table were dropped before the switch, as the page says, fewer columns can be converted next.
 #[test]
 fn what_was_given_up_can_begin_again() {
-    let (server, mut client) = prepared();
+    let (_server, mut client) = prepared();
     client.run(
         "CREATE TABLE kept (a integer, b integer);
          SELECT idgen_convert.copy_column('kept', 'a'), idgen_convert.copy_column('kept', 'b');
@@ -1521,7 +1521,7 @@ fn old_keys_of_programs_may_be_left_out_after_the_switch() {
 /// A column whose name ends with "id" is found, whatever precedes that, but idgen does not mint for it by that alone.
 #[test]
 fn names_without_an_underscore_are_found() {
-    let (server, mut client) = prepared();
+    let (_server, mut client) = prepared();
     client.run("CREATE TABLE many (userid integer, \"ORDERIDS\" integer[], title integer, bid serial); INSERT INTO many VALUES (77, '{77}', 77)");
     let found = "SELECT string_agg(concat_ws(' ', f.\"column\", found_by, is_id), ', ' ORDER BY f.\"column\")
                  FROM idgen_convert.find_columns('public') AS f";
@@ -1531,7 +1531,7 @@ fn names_without_an_underscore_are_found() {
 /// Deferred triggers, which fire at the end of a batch, have the caller's search_path.
 #[test]
 fn deferred_triggers_have_the_path_of_the_caller() {
-    let (server, mut client) = prepared();
+    let (_server, mut client) = prepared();
     client.run(
         "CREATE TABLE filled (n integer); INSERT INTO filled VALUES (1);
          CREATE TABLE log (n integer);

@@ -171,7 +171,7 @@ fn under_patroni_the_list_is_left_to_it() {
     server.run("CREATE ROLE mallory LOGIN");
     let session = |role: &str| {
         let target = format!("{} application_name='Patroni heartbeat'", server.target_as(role));
-        Client::target.connect_to(NoTls).unwrap()
+        Client::connect(&target, NoTls).unwrap()
     };
     let patroni = session("postgres");
     enable(&[&server], "postgres", 1, &["left to do", "patronictl edit-config"]);

@@ -1201,7 +1201,7 @@ fn killed_at_each(steps: impl Iterator<Item = usize>) -> usize {
 /// that is back.
 #[test]
 fn a_move_says_which_standby_it_waits_for() {
-    let (source, target, meddler) = two_servers();
+    let (_source, target, meddler) = two_servers();
     let standby = target.standby("new");
     target.make_synchronous("new");
     target.until_followed(&["new"]);
