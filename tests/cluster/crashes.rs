@@ -18,7 +18,13 @@ fn the_server_crashes_under_minting_clients() {
         let clients = Clients::start(6, &server);
         clients.wait_for_ids(1500);
         match ["kill", "immediate", "of the backend"][round % 3] {
-            "of the backend" => server.kill_backend(client),
+            "of the backend" => {
+                let minting = "SELECT pid FROM pg_stat_activity
+                               WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()
+                               ORDER BY state = 'active' DESC LIMIT 1";
+                server.signal("KILL", client.value(minting));
+                while client.batch_execute("SELECT 1").is_ok() {}
+            }
             how => server.restart_at(how, 0.0),
         }
         let next: i64 = server.reconnect().value("SELECT snowflake_next_id(9)");
@@ -26,6 +32,7 @@ fn the_server_crashes_under_minting_clients() {
         clients.finish_after(1500, &mut ledger);
     }
     assert!(ledger.len() > 9 * 3000, "{}", ledger.len());
+    assert_eq!(server.log().matches("was terminated by signal 9").count(), 3);
 }
 
 /// After a crash, ids that count in seconds begin a new second, at whatever point of a second the crash happens and

@@ -119,35 +119,6 @@ fn shared_memory_is_as_large_as_the_pages_say() {
     assert_eq!(many[1] - few[1], 500 * 40, "40 bytes for each connection");
 }
 
-/// Promise 1: a backend killed at any point takes the whole server through recovery; minting continues.
-#[test]
-fn a_backend_is_killed_while_minting() {
-    let server = Server::start(&[]);
-    let mut ids: Vec<Vec<i64>> = Vec::new();
-    for _ in 0..3 {
-        let mut clients: Vec<_> = (0..4).map(|_| server.reconnect()).collect();
-        let victim = clients[0].value("SELECT pg_backend_pid()");
-        let minters = at_once(clients.into_iter().enumerate(), |(number, mut client)| {
-            let mut ids = Vec::new();
-            let statement = client.prepare("SELECT snowflake_next_id(5)").unwrap();
-            loop {
-                match client.query_one(&statement, &[]) {
-                    Ok(row) => ids.push(row.get::<_, i64>(0)),
-                    Err(_) => return ids,
-                }
-                if number == 1 && ids.len() == 2000 {
-                    server.signal("KILL", victim);
-                }
-            }
-        });
-        ids.extend(minters);
-    }
-    ids.push(mint(&mut server.reconnect(), "snowflake_next_id(5)", 1000));
-    assert_eq!(server.log().matches("was terminated by signal 9").count(), 3);
-    assert_kept(&ids);
-    assert!(ids.iter().flatten().count() > 3 * 2000);
-}
-
 /// Promises 1 and 2: a timer of PostgreSQL, whose handler reads the clock too, may go off at any point of a call.
 #[test]
 fn timers_go_off_in_calls() {
