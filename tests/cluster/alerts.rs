@@ -205,8 +205,7 @@ fn every_alert_fires() {
     });
 
     // The synchronous standby leaves and comes back.
-    let standby = server.standby("other");
-    server.make_synchronous("other");
+    let standby = server.synchronous_standby("other");
     mint();
     standby.stop("fast");
     watch.until_refused("mark_not_durable", try_to_mint);

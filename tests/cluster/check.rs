@@ -21,8 +21,7 @@ use crate::server::{Build, PRELOAD, Server, Sql};
 fn cluster(name: &str, list: &str) -> (Server, Server) {
     let list = format!("idgen.allowed_shards = '{list}'");
     let primary = Server::start(&[PRELOAD, "max_prepared_transactions = 5", &list]);
-    let standby = primary.standby(&format!("{name}_b"));
-    primary.make_synchronous(&format!("{name}_b"));
+    let standby = primary.synchronous_standby(&format!("{name}_b"));
     primary.run(&format!("SELECT snowflake_next_id({})", list.split(['\'', '-']).nth(1).unwrap()));
     (primary, standby)
 }
@@ -216,8 +215,7 @@ fn misconfigurations_that_need_a_restart_are_found() {
 
     // Room for the mark on a standby, before the first mark.
     let primary = Server::start(&[PRELOAD]);
-    let mut standby = primary.standby("b");
-    primary.make_synchronous("b");
+    let mut standby = primary.synchronous_standby("b");
     let pair = File::of_servers(&[("a", &primary), ("b", &standby)]);
     pair.until_found(&[]);
     standby.restart_with(&[&room_for(0)]);

@@ -987,8 +987,7 @@ fn a_target_that_would_keep_clients_waiting_is_refused() {
     check("(22023)");
     target.set_clock(0.0);
 
-    let standby = target.standby("new");
-    target.make_synchronous("new");
+    let standby = target.synchronous_standby("new");
     standby.stop("immediate");
     check("waits for synchronous standbys (synchronous_standby_names = 'new')");
     assert_eq!(place(&source), ("insta5".into(), "1-9".into()));
@@ -1202,8 +1201,7 @@ fn killed_at_each(steps: impl Iterator<Item = usize>) -> usize {
 #[test]
 fn a_move_says_which_standby_it_waits_for() {
     let (_source, target, meddler) = two_servers();
-    let standby = target.standby("new");
-    target.make_synchronous("new");
+    let standby = target.synchronous_standby("new");
     target.until_followed(&["new"]);
     let options = ["--server", &standby.target("postgres")];
     let text = thread::scope(|scope| {

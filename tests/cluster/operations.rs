@@ -210,8 +210,7 @@ fn a_mark_in_the_future() {
 #[test]
 fn a_mark_that_is_not_made_durable() {
     let primary = Server::start(&["idgen.max_wait = 300ms"]);
-    let standby = primary.standby("two");
-    primary.make_synchronous("two");
+    let standby = primary.synchronous_standby("two");
     let mut ledger = Ledger::default();
     let gone = |book: &mut Runbook<'_>| {
         standby.stop("fast");
@@ -620,8 +619,7 @@ impl Pair {
 
     fn start_with(setting: &str) -> Pair {
         let one = Server::start(&[PRELOAD, setting, "idgen.max_wait = 500ms"]);
-        let two = one.standby("two");
-        one.make_synchronous("two");
+        let two = one.synchronous_standby("two");
         for server in [&one, &two] {
             allow_shards(server, "0-99,8191");
         }

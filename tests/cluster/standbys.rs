@@ -23,8 +23,7 @@ const MINT: &str = "SELECT snowflake_next_id(1)";
 pub fn synchronous() -> (Server, Server) {
     // pg_rewind needs hint bits in the WAL.
     let primary = Server::start(&["idgen.max_wait = 500ms", "wal_log_hints = on"]);
-    let standby = primary.standby("twin");
-    primary.make_synchronous("twin");
+    let standby = primary.synchronous_standby("twin");
     (primary, standby)
 }
 
@@ -81,8 +80,7 @@ fn a_standby_of_another_epoch_mints_nothing() {
 #[test]
 fn a_raised_mark_is_kept_over_a_restart_and_a_failover() {
     let primary = Server::start(&["idgen.max_wait = 500ms", "idgen.max_ahead = 1min"]);
-    let standby = primary.standby("twin");
-    primary.make_synchronous("twin");
+    let standby = primary.synchronous_standby("twin");
     let past: String = primary.value("SELECT (clock_timestamp() + interval '20 s')::text");
     assert!(primary.value::<bool>(&format!("SELECT snowflake_raise_mark('{past}') > '{past}'")));
     primary.run("SELECT snowflake_close_shard(7)");

@@ -20,6 +20,13 @@ impl Server {
         self.standby_by(&self.host(), name)
     }
 
+    /// A running standby for which commits wait, and which may be promoted.
+    pub fn synchronous_standby(&self, name: &str) -> Server {
+        let standby = self.standby(name);
+        self.make_synchronous(name);
+        standby
+    }
+
     /// A standby that reaches this server through the socket in another folder.
     pub fn standby_by(&self, host: &str, name: &str) -> Server {
         let standby = self.copy(name);
