@@ -1,5 +1,4 @@
-//! docs/examples/prometheus on real programs: an exporter that reads the queries, and a Prometheus that evaluates the
-//! alert rules.
+//! docs/examples/prometheus with real programs: an exporter runs the queries, and Prometheus evaluates the alert rules.
 
 use std::collections::BTreeSet;
 use std::fs::read_to_string;
@@ -15,12 +14,11 @@ use crate::server::{PRELOAD, Server, Sql};
 
 const YEAR: f64 = 365.25 * 24.0 * 3600.0;
 
-/// A port of the loopback interface that is free now.
 fn free_port() -> u16 {
     TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr()).unwrap().port()
 }
 
-/// A server's exporter, a Prometheus that scrapes it, and which alerts have been seen.
+/// A server's exporter, a Prometheus that scrapes it, and the alerts that have fired.
 struct Watch {
     port: u16,
     fired: BTreeSet<String>,
@@ -45,7 +43,7 @@ impl Watch {
             Path::new(&file("exporter-log")),
         );
 
-        // The rules differ from those of users only in their times: seconds instead of minutes.
+        // Times in the rules become seconds instead of minutes.
         let mut rules = read_to_string(example("prometheus/alerts.yml")).unwrap();
         for (theirs, ours) in [
             ("[5m]", "[10s]"),
@@ -78,7 +76,6 @@ scrape_configs:
         Watch { port, fired: BTreeSet::new(), _programs: [prometheus, exporter] }
     }
 
-    /// Whether a query to Prometheus has a result now.
     fn answers(&self, query: &str) -> bool {
         let ask = || -> std::io::Result<String> {
             let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
@@ -97,7 +94,7 @@ scrape_configs:
         }
     }
 
-    /// Waits until a query has a result, and calls `meanwhile` repeatedly until then.
+    /// Calls `meanwhile` repeatedly until a query has a result.
     fn until(&self, query: &str, mut meanwhile: impl FnMut()) {
         let is_answered = || {
             meanwhile();
@@ -106,7 +103,6 @@ scrape_configs:
         assert!(self.answers(query) || is_reached(60, is_answered), "no answer to {query}");
     }
 
-    /// Waits until an alert fires that has these labels.
     fn until_fired(&mut self, alert: &str, labels: &str, meanwhile: impl FnMut()) {
         self.until(&format!("ALERTS{{alertstate='firing', alertname='{alert}', {labels}}}"), meanwhile);
         self.fired.insert(alert.into());
@@ -121,12 +117,12 @@ scrape_configs:
     }
 }
 
-/// The text after a word, in each line that has it.
+/// The text after a word in each line that begins with it.
 fn values<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item = &'a str> {
     text.lines().filter_map(move |line| line.trim().strip_prefix(word)).map(str::trim)
 }
 
-/// No query gives a null: sql_exporter would give no metric at all then, when something is wrong of all times.
+/// Checks that no query returns a null, for which sql_exporter would export no metric, just when something is wrong.
 fn assert_no_null(server: &Server) {
     let queries = read_to_string(example("prometheus/queries.yaml")).unwrap();
     let queries = queries.split("query: |").skip(1).filter_map(|entry| entry.split("metrics:").next());
@@ -136,8 +132,8 @@ fn assert_no_null(server: &Server) {
     }
 }
 
-/// Promise 8: each alert of the file fires on the problem that it is for, and none fires on a healthy server, for
-/// which every expression of the dashboard has a result.
+/// Promise 8: each alert of the file fires on its problem, and none fires on a healthy server, for which every
+/// expression of the dashboard has a result.
 #[test]
 fn every_alert_fires() {
     let programs = ["prometheus-postgres-exporter", "prometheus"].map(installed);
@@ -186,7 +182,7 @@ fn every_alert_fires() {
         client.join().unwrap();
     }
 
-    // The clock jumps, and is set right.
+    // The clock jumps, and is corrected.
     server.set_clock(10.0 * YEAR);
     watch.until_refused("clock_jumped", try_to_mint);
     watch.until_warned("clock-jumped", wait);
@@ -198,7 +194,7 @@ fn every_alert_fires() {
     });
     server.set_clock(0.0);
 
-    // A list that is refused, and a guard that is left open.
+    // A list that is refused, and a guard that is off.
     server.configure(&["idgen.allowed_shards = 'nonsense'", "idgen.max_clock_jump = -1"]);
     server.reload("idgen.max_clock_jump", "-1");
     watch.until_warned("setting-refused", wait);
@@ -208,9 +204,8 @@ fn every_alert_fires() {
         drop(server.connect().execute("SELECT snowflake_next_id(100)", &[]));
     });
 
-    // The synchronous standby is gone, and comes back.
-    let standby = server.standby("other");
-    server.make_synchronous("other");
+    // The synchronous standby leaves and comes back.
+    let standby = server.synchronous_standby("other");
     mint();
     standby.stop("fast");
     watch.until_refused("mark_not_durable", try_to_mint);
@@ -225,7 +220,7 @@ fn every_alert_fires() {
     watch.until_fired("IdgenRenewalsAreSlow", "", wait);
     server.make_asynchronous();
 
-    // The clock has been half an hour ahead, and ids were minted.
+    // The clock was half an hour ahead, and ids were minted.
     server.set_clock(1800.0);
     mint();
     server.set_clock(0.0);

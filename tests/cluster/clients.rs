@@ -1,4 +1,5 @@
-//! Clients that mint all the while, and remember every id they were given.
+//! Clients at work: those that mint continuously and remember every id, and those that write while a test changes
+//! something.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
@@ -9,21 +10,20 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use postgres::{Client, GenericClient, NoTls};
+use postgres::{Client, Error, GenericClient, NoTls, Row};
 use promises::{Caller, Judge, Kind};
 
 use crate::moment::is_reached;
 use crate::process::servers_folder;
 use crate::server::{Server, Sql, reason};
 
-/// Shards that the clients mint for.
 pub const SHARDS: i64 = 4;
 
-/// A table for [`Clients::start_inserting`]. A row has the timeline of the primary that it was inserted on.
+/// A table for [`Clients::start_inserting`]. Each row has the timeline of the primary that inserted it.
 pub const ROWS: &str = "CREATE TABLE rows (
     id bigint PRIMARY KEY, timeline text DEFAULT left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))";
 
-/// Every id that clients were given in a test, over all servers and all of their runs.
+/// All ids that the clients of a test were given, by all servers.
 #[derive(Default)]
 pub struct Ledger {
     judge: Judge,
@@ -34,7 +34,7 @@ pub struct Ledger {
     pub outage: Duration,
 }
 
-/// What one session was given, in order.
+/// The ids of a session, in order.
 type Session = Vec<i64>;
 
 #[derive(Default)]
@@ -45,12 +45,11 @@ struct Report {
 }
 
 impl Ledger {
-    /// How many ids were given out.
     pub fn len(&self) -> usize {
         self.judge.counts.ids as usize
     }
 
-    /// The ids that were given out, except those for JavaScript.
+    /// All ids except those for JavaScript.
     pub fn ids(&self) -> HashSet<i64> {
         self.judge.ids(Kind::Plain).collect()
     }
@@ -61,7 +60,7 @@ impl Ledger {
         self.errors.iter().filter(of_clock).map(|(_, count)| count).sum()
     }
 
-    /// Adds the ids of a session, and checks that none is there twice and that those of a shard increase.
+    /// Adds the ids of a session. Checks that no id occurs twice and that the ids of each shard increase.
     pub fn add(&mut self, session: &[i64]) {
         assert!(session.iter().all(|id| *id > 0), "an id below 1");
         self.sessions += 1;
@@ -72,13 +71,13 @@ impl Ledger {
         self.judge.assert_kept();
     }
 
-    /// Checks that every row that [`Clients::start_inserting`] has committed is there, and that each promoted
-    /// server began above all ids of the one before.
+    /// Checks that every row is there that [`Clients::start_inserting`] has committed, and that each promoted server
+    /// began above all ids of its predecessor.
     pub fn assert_rows(&self, client: &mut Client, timelines: i64) {
         assert_eq!(self.timelines_of_rows(client), timelines);
     }
 
-    /// The same, where there may be any number of promotions. Returns how many servers have minted.
+    /// The same for any number of promotions. Returns the number of servers that have minted.
     pub fn timelines_of_rows(&self, client: &mut Client) -> i64 {
         println!("{} ids, refused: {:?}", self.len(), self.errors);
         let rows: HashSet<i64> = client.column("SELECT id FROM rows").into_iter().collect();
@@ -87,11 +86,11 @@ impl Ledger {
                       FROM (SELECT min(id) AS lowest, lag(max(id)) OVER (ORDER BY timeline) AS previous
                             FROM rows GROUP BY timeline) AS timelines";
         let (timelines, is_sorted): (i64, bool) = client.row(sorted);
-        assert!(is_sorted, "a server began below the one before");
+        assert!(is_sorted, "a server began below its predecessor");
         timelines
     }
 
-    /// Mints by a query until it fails, and returns the error.
+    /// Mints by a query until that fails, and returns the error.
     pub fn mint_until_refused(&mut self, client: &mut Client, sql: &str, seconds: u64) -> postgres::Error {
         let start = Instant::now();
         let mut minted = Vec::new();
@@ -107,7 +106,6 @@ impl Ledger {
         }
     }
 
-    /// Mints one id and adds it.
     pub fn mint(&mut self, client: &mut Client) -> i64 {
         let id = client.value("SELECT snowflake_next_id(1)");
         self.add(&[id]);
@@ -115,12 +113,11 @@ impl Ledger {
     }
 }
 
-/// The ids that a query returns.
 pub fn ids(client: &mut impl GenericClient, sql: &str) -> Result<Vec<i64>, postgres::Error> {
     Ok(client.query(sql, &[])?.iter().map(|row| row.get(0)).collect())
 }
 
-/// Clients at work.
+/// Clients that mint until [`Clients::finish`].
 pub struct Clients {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<Report>>,
@@ -129,19 +126,19 @@ pub struct Clients {
 #[derive(Default)]
 struct Shared {
     stop: AtomicBool,
-    /// How many ids the clients were given.
+    /// The number of ids so far.
     count: AtomicUsize,
     target: Mutex<String>,
     trouble: Mutex<String>,
 }
 
 impl Clients {
-    /// Starts clients that mint on a server, and connect again whenever they are cut off.
+    /// Starts clients that mint on a server, and reconnect whenever they are cut off.
     pub fn start(count: usize, server: &Server) -> Clients {
         Clients::start_by(count, server, mint)
     }
 
-    /// Starts clients that call `mint` in each round, which returns the ids that it was given.
+    /// Starts clients that call `mint` in each round, which returns the ids.
     pub fn start_by(
         count: usize,
         server: &Server,
@@ -172,12 +169,12 @@ impl Clients {
         })
     }
 
-    /// Sends them to another server, once they are cut off from this one.
+    /// Sends the clients to another server once they are cut off from this one.
     pub fn move_to(&self, server: &Server) {
         *self.shared.target.lock().expect("target") = server.target("postgres");
     }
 
-    /// Waits until they have got this many more ids.
+    /// Waits until the clients have this many more ids.
     pub fn wait_for_ids(&self, more: usize) {
         let count = || self.shared.count.load(Ordering::Relaxed);
         let goal = count() + more;
@@ -185,7 +182,13 @@ impl Clients {
         assert!(in_time, "the clients get no ids: {}", self.shared.trouble.lock().expect("trouble"));
     }
 
-    /// Ends the clients' work, and adds their ids to the ledger.
+    /// Ends the clients once they have this many more ids, and adds these to the ledger.
+    pub fn finish_after(self, more: usize, ledger: &mut Ledger) {
+        self.wait_for_ids(more);
+        self.finish(ledger);
+    }
+
+    /// Ends the clients, and adds their ids to the ledger.
     pub fn finish(self, ledger: &mut Ledger) {
         self.shared.stop.store(true, Ordering::Relaxed);
         for thread in self.threads {
@@ -248,13 +251,12 @@ fn work(
         report.sessions.push(session);
     }
     let on_disk = std::fs::read(&path).expect("ids").len() / 8;
-    assert_eq!(on_disk, report.sessions.iter().map(Vec::len).sum::<usize>(), "the file holds every id");
+    assert_eq!(on_disk, report.sessions.iter().map(Vec::len).sum::<usize>(), "the file lacks ids");
     let _ = std::fs::remove_file(&path);
     report
 }
 
-/// One statement of a changing kind: single ids, runs, batches, ids for JavaScript, and transactions that
-/// roll back.
+/// Runs a statement of a changing kind: single ids, runs, batches, ids for JavaScript, and transactions that roll back.
 fn mint(client: &mut Client, round: usize) -> Result<Session, postgres::Error> {
     let shard = round as i64 / 7 % SHARDS;
     let sql = match round % 7 {
@@ -270,13 +272,188 @@ fn mint(client: &mut Client, round: usize) -> Result<Session, postgres::Error> {
     }
     let ids = ids(client, &sql)?;
     if rolls_back {
-        // The ids were seen, whatever becomes of the transaction.
+        // The client has seen the ids, whatever becomes of the transaction.
         let _ = client.batch_execute("ROLLBACK");
     }
     Ok(ids)
 }
 
-/// What programs tell an error by; "lost" if the connection broke.
+/// The SQLSTATE and the reason of an error; "lost" if the connection broke.
 pub fn brief(error: &postgres::Error) -> String {
     error.as_db_error().map_or("lost".into(), reason)
+}
+
+pub const TABLES: &str = "
+    CREATE SCHEMA insta5;
+    CREATE TABLE insta5.users (id bigint PRIMARY KEY DEFAULT snowflake_next_id(5), client integer);
+    CREATE TABLE insta5.photos (id bigint PRIMARY KEY DEFAULT snowflake_next_id(5),
+                                user_id bigint NOT NULL REFERENCES insta5.users, body text);
+    INSERT INTO insta5.users (client) SELECT 0 FROM generate_series(1, 10000);
+    INSERT INTO insta5.photos (user_id, body) SELECT id, repeat('x', 100) FROM insta5.users;";
+
+pub const MINT: &str = "snowflake_next_id(5)";
+
+/// No such schema, no such table, shard not allowed.
+pub const GONE: [&str; 3] = ["3F000", "42P01", "55000"];
+
+/// The record of a client of the schema insta5.
+#[derive(Default)]
+pub struct Diary {
+    /// Its ids in order, and whether each came from the first server.
+    pub ids: Vec<(i64, bool)>,
+    pub rows: Vec<i64>,
+    pub retried: usize,
+    /// The longest time between two successful transactions.
+    pub outage: Duration,
+}
+
+impl Diary {
+    pub fn ids(&self) -> Vec<i64> {
+        self.ids.iter().map(|(id, _)| *id).collect()
+    }
+}
+
+/// Clients that write to the schema insta5.
+pub struct Load<'a> {
+    /// The servers that may have the shard.
+    pub servers: &'a [&'a Server],
+    pub mint: &'a str,
+    /// The SQLSTATEs after which a client tries again on the next server.
+    pub retried: &'a [&'a str],
+}
+
+impl Load<'_> {
+    /// One transaction of a changing kind: an id alone, a long command, many rows, rows that are rolled back,
+    /// and a user with a photo.
+    fn write(&self, client: &mut Client, round: usize, first: bool, diary: &mut Diary) -> Result<(), Error> {
+        let mint = self.mint;
+        let column = |rows: Vec<Row>| rows.iter().map(|row| row.get(0)).collect::<Vec<i64>>();
+        let mut seen = |ids: &[i64]| diary.ids.extend(ids.iter().map(|id| (*id, first)));
+        match round % 8 {
+            0 => seen(&column(client.query(&format!("SELECT {mint}"), &[])?)),
+            1 => {
+                let long = format!("SELECT {mint}, pg_sleep(0.02) FROM generate_series(1, 20)");
+                seen(&column(client.query(&long, &[])?));
+            }
+            2 => {
+                let many =
+                    "INSERT INTO insta5.users (client) SELECT 1 FROM generate_series(1, 500) RETURNING id";
+                let ids = column(client.query(many, &[])?);
+                seen(&ids);
+                diary.rows.extend(ids);
+            }
+            kind => {
+                let mut transaction = client.transaction()?;
+                let user = "INSERT INTO insta5.users (client) VALUES (1) RETURNING id";
+                let photo = "INSERT INTO insta5.photos (user_id) VALUES ($1) RETURNING id";
+                let mut ids = column(transaction.query(user, &[])?);
+                seen(&ids);
+                let photos = column(transaction.query(photo, &[&ids[0]])?);
+                seen(&photos);
+                ids.extend(photos);
+                if kind == 3 {
+                    transaction.rollback()?;
+                } else {
+                    transaction.commit()?;
+                    diary.rows.extend(ids);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn work(&self, number: usize, stop: &AtomicBool, count: &AtomicUsize) -> Diary {
+        let mut diary = Diary::default();
+        let (mut place, mut round) = (0, number);
+        let mut last = Instant::now();
+        while !stop.load(Ordering::Relaxed) {
+            let mut client = Client::connect(&self.servers[place].target("postgres"), NoTls).unwrap();
+            while !stop.load(Ordering::Relaxed) {
+                round += 1;
+                if let Err(error) = self.write(&mut client, round, place == 0, &mut diary) {
+                    let code = error.code().unwrap_or_else(|| panic!("{error:?}")).code();
+                    assert!(self.retried.contains(&code), "{error:?}");
+                    diary.retried += 1;
+                    place = (place + 1) % self.servers.len();
+                    thread::sleep(Duration::from_millis(10));
+                    break;
+                }
+                diary.outage = diary.outage.max(last.elapsed());
+                last = Instant::now();
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        diary
+    }
+
+    /// Runs `change` while clients write.
+    pub fn during(&self, change: impl FnOnce()) -> Vec<Diary> {
+        at_work(6, change, |number, stop, count| self.work(number, stop, count))
+    }
+}
+
+/// Runs `change` while clients work, who also work before and after it. Each client counts its successes until it has
+/// to stop.
+pub fn at_work<T: Send>(
+    clients: usize,
+    change: impl FnOnce(),
+    work: impl Fn(usize, &AtomicBool, &AtomicUsize) -> T + Sync,
+) -> Vec<T> {
+    let (stop, count) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let wait_for = |more: usize| {
+        let goal = count.load(Ordering::Relaxed) + more;
+        let is_done = || count.load(Ordering::Relaxed) >= goal;
+        assert!(is_reached(120, is_done), "the clients make no progress");
+    };
+    thread::scope(|scope| {
+        let clients = scope.spawn(|| at_once(0..clients, |number| work(number, &stop, &count)));
+        let end = StopAtDrop(&stop);
+        wait_for(300);
+        change();
+        wait_for(300);
+        drop(end);
+        clients.join().unwrap()
+    })
+}
+
+/// Makes threads stop, even after a panic.
+pub struct StopAtDrop<'a>(pub &'a AtomicBool);
+
+impl Drop for StopAtDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Checks that no id occurs twice, and that each client's ids increase.
+pub fn assert_unique_and_in_order(diaries: &[Diary]) {
+    let mut ledger = Ledger::default();
+    for diary in diaries {
+        let ids = diary.ids();
+        assert!(ids.iter().all(|id| id >> 10 & 8191 == 5), "an id of another shard");
+        ledger.add(&ids);
+    }
+}
+
+/// Checks that the server has every row that a client has committed, and no other.
+pub fn assert_rows(server: &Server, diaries: &[Diary]) {
+    let sql = "SELECT id FROM insta5.users WHERE client = 1 UNION ALL
+               SELECT id FROM insta5.photos WHERE body IS NULL";
+    let there: HashSet<i64> = server.connect().column(sql).into_iter().collect();
+    let told: HashSet<i64> = diaries.iter().flat_map(|diary| diary.rows.iter().copied()).collect();
+    assert_eq!(there.len(), told.len());
+    assert_eq!(there, told);
+}
+
+pub fn longest_outage(diaries: &[Diary]) -> Duration {
+    diaries.iter().map(|diary| diary.outage).max().unwrap_or_default()
+}
+
+/// Does work on all of these at once.
+pub fn at_once<I: Send, T: Send>(items: impl IntoIterator<Item = I>, work: impl Fn(I) -> T + Sync) -> Vec<T> {
+    thread::scope(|scope| {
+        let work = &work;
+        let threads: Vec<_> = items.into_iter().map(|item| scope.spawn(move || work(item))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
 }

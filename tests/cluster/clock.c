@@ -1,10 +1,10 @@
 /*
- * A clock that can be set, for servers that preload this. IDGEN_CLOCK names a file, which is the struct below.
- * CLOCK_MONOTONIC and CLOCK_BOOTTIME stay correct, as when an administrator sets the clock. IDGEN_LOOK_NS is how long
- * each call takes at least after it has read the clock, for faults that strike between the reading and what follows.
+ * A clock that can be set, for servers that preload this library. IDGEN_CLOCK names a file with the struct below.
+ * CLOCK_MONOTONIC and CLOCK_BOOTTIME stay correct, as when an administrator sets the clock. IDGEN_LOOK_NS is the minimal
+ * duration of a call after its reading of the clock, for faults that strike right after the reading.
  *
- * libfaketime is no alternative. It opens a file at each reading of the clock, and PostgreSQL reads the clock in its
- * handler of SIGALRM: a timer that goes off during another reading breaks the heap, or the session waits for its own lock.
+ * libfaketime does not fit: it opens a file at each reading of the clock, and PostgreSQL reads the clock in its handler of
+ * SIGALRM. A timer that goes off during another reading would break the heap, or make the session wait for its own lock.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -1,4 +1,4 @@
-//! Promise 1 while the clock steps, under running servers and across restarts.
+//! Promise 1 when the clock is set, under running servers and across restarts.
 
 use std::thread;
 use std::time::Duration;
@@ -15,7 +15,6 @@ const YEAR: f64 = 365.25 * 24.0 * HOUR;
 
 const JUMPED: &str = "55000 clock_jumped";
 
-/// Mints one id, which must fail.
 fn refused(client: &mut Client) -> DbError {
     client.error("SELECT snowflake_next_id(1)")
 }
@@ -24,19 +23,18 @@ fn mark(client: &mut Client) -> i64 {
     client.value("SELECT mark FROM idgen_status")
 }
 
-/// The number of milliseconds in a DETAIL.
 fn ms_in(detail: Option<&str>) -> i64 {
     let words = detail.unwrap().split(' ');
     words.filter_map(|word| word.parse().ok()).next().unwrap()
 }
 
-/// Steps of every size while eight clients mint: minting continues, or calls fail and minting resumes when the
-/// clock is right again.
+/// The clock is set by steps of every size while eight clients mint: minting continues, or calls fail until the clock
+/// is right again.
 #[test]
 fn the_clock_steps_under_minting_clients() {
     let server = Server::start(&["idgen.max_wait = 200ms", "idgen.max_clock_jump = 2h"]);
     let mut ledger = Ledger::default();
-    // The clock between the steps: an hour ahead after the step by an hour, because the ids are there then.
+    // The clock between the steps. After the step by an hour it stays ahead like the ids.
     let mut right = 0.0;
     for (step, refuses) in
         [(-0.001, false), (-0.05, false), (-2.0, true), (-HOUR, true), (HOUR, false), (10.0 * YEAR, true)]
@@ -59,7 +57,7 @@ fn the_clock_steps_under_minting_clients() {
         let refused = ledger.refused_for_the_clock() > before;
         assert_eq!(refused, refuses, "step of {step} s: {:?}", ledger.errors);
     }
-    // Steps are counted by the renewals that see them.
+    // Renewals count the steps that they see.
     let mut client = server.connect();
     for (step, counter) in [(-0.5, "clock_steps_back"), (0.0, "clock_steps_forward")] {
         let count = |client: &mut Client| client.value::<i64>(&format!("SELECT {counter} FROM idgen_status"));
@@ -71,7 +69,7 @@ fn the_clock_steps_under_minting_clients() {
         };
         assert!(is_reached(20, is_counted), "{counter} stays {before}");
     }
-    // The ids are an hour ahead: set back to the true time, the clock has to catch up.
+    // The ids are an hour ahead of the true time, up to which the clock has to catch up.
     server.set_clock(0.0);
     let behind = ms_in(refused(&mut client).detail());
     assert!((3_590_000..3_602_000).contains(&behind), "{behind}");
@@ -94,8 +92,8 @@ fn the_end_of_the_range_is_told_in_time() {
     server.set_clock(0.0);
 }
 
-/// Guard: a jump of ten years is refused before anything is written, and can be accepted, once, without a shard or a
-/// setting. No harm is done: once the clock is right again, minting continues at once.
+/// A jump of ten years is refused before anything is written. It can be accepted once, without a shard or a setting. If
+/// the clock is corrected instead, minting continues at once.
 #[test]
 fn a_jump_forward_is_refused_and_can_be_accepted() {
     let server = Server::start(if_preloaded(&["idgen.allowed_shards = '1-9'"]));
@@ -135,8 +133,8 @@ fn a_jump_forward_is_refused_and_can_be_accepted() {
     client.query_one("SELECT snowflake_check()", &[]).unwrap();
 }
 
-/// A clock set back by a day while the server is down: the same error, not a repeated id. Promise 5:
-/// the DETAIL says by how much.
+/// If the clock is set back by a day while the server is down, calls fail instead of repeating ids. Promise 5: the
+/// DETAIL says by how much.
 #[test]
 fn the_clock_is_set_back_across_a_restart() {
     let server = Server::start(&["idgen.max_wait = 100ms"]);
@@ -151,20 +149,19 @@ fn the_clock_is_set_back_across_a_restart() {
             assert_eq!(reason(&error), "40001 clock_behind_mark", "neither this run's ids nor the load");
             assert!((86_300_000..86_403_000).contains(&ms_in(error.detail())), "{error:?}");
         }
-        // Without a preload, the session that allocates the memory logs it, a moment after others can use it.
+        // Without a preload, the session that allocates the memory logs this a moment later.
         let logged = || server.log().contains(IN_FUTURE);
         assert!(how != "fast" || is_reached(10, logged), "the checkpoint has saved it");
         assert_eq!(client.warning_code().as_deref(), Some("clock-behind"));
         let counted = "SELECT refused >= 3 FROM idgen_refusals WHERE reason = 'clock_behind_mark'";
         assert!(client.value::<bool>(counted));
         server.set_clock(0.0);
-        clients.wait_for_ids(2000);
-        clients.finish(&mut ledger);
+        clients.finish_after(2000, &mut ledger);
     }
 }
 
-/// Promise 4: a server begins at the mark of its last run, and its first calls come to ids within the default of
-/// `idgen.max_wait`, however far ahead of the ids the mark may be written.
+/// Promise 4: a server begins at its last mark, and its first calls get ids within the default of `idgen.max_wait`,
+/// however far ahead of the ids the mark is written.
 #[test]
 fn ids_begin_within_the_wait_after_a_restart() {
     let server = Server::start(&["idgen.max_ahead = 0"]);
@@ -174,7 +171,7 @@ fn ids_begin_within_the_wait_after_a_restart() {
     server.configure(&[&format!("idgen.reserve_ahead = {most}")]);
     server.reload("idgen.reserve_ahead", &format!("{}s", most.parse::<u32>().unwrap() / 1000));
     for how in ["fast", "immediate", "kill"] {
-        // The mark is renewed, that far ahead.
+        // This renews the mark, that far ahead.
         thread::sleep(Duration::from_millis(1100));
         server.connect().query_one(ids, &[]).unwrap_or_else(|error| panic!("before {how}: {error}"));
         server.restart_at(how, 0.0);
@@ -182,7 +179,7 @@ fn ids_begin_within_the_wait_after_a_restart() {
         client.query_one(ids, &[]).unwrap_or_else(|error| panic!("after {how}: {error}"));
     }
 
-    // A call that does not wait reports the cause, even for ids whose second begins a while after the mark.
+    // A call that does not wait reports the cause, even for ids whose second begins after the mark.
     server.restart_at("immediate", -20.0);
     let mut client = server.reconnect();
     client.run("SET idgen.max_wait = 0");
@@ -191,12 +188,11 @@ fn ids_begin_within_the_wait_after_a_restart() {
     }
 }
 
-/// What the log says.
 const IN_FUTURE: &str = "the high-water mark of ids lies in the future";
 const OTHER_EPOCH: &str = "the epoch of the high-water mark of ids differs from \"idgen.epoch\"";
 
-/// A slow standby or disk makes a mark reach up to 4 s ahead of the ids. A server that starts from such a mark does not
-/// warn, because calls wait for it and succeed.
+/// With a slow standby or disk, a mark is up to 4 s ahead of the ids. A server that starts from such a mark does not
+/// warn, because calls wait and succeed.
 #[test]
 fn a_mark_that_calls_can_wait_for_is_not_in_the_future() {
     let server = Server::start(&[]);
@@ -207,13 +203,12 @@ fn a_mark_that_calls_can_wait_for_is_not_in_the_future() {
     }
 }
 
-/// Restarts the server with this epoch.
 fn change_epoch(server: &Server, epoch: &str) {
     server.restart_with(&[PRELOAD, &format!("idgen.epoch = '{epoch}'")]);
 }
 
-/// Promise 1: with another epoch nothing is minted, whichever way the epoch has moved, and the view and the log
-/// report it. When the setting is restored, minting continues.
+/// Promise 1: with another epoch, earlier or later, the server mints nothing, and the view and the log report it. When
+/// the setting is restored, minting continues.
 #[test]
 fn another_epoch_is_refused() {
     let server = Server::start(&["idgen.max_wait = 100ms"]);
@@ -235,8 +230,8 @@ fn another_epoch_is_refused() {
     ledger.mint(&mut server.connect());
 }
 
-/// Promise 1: another epoch can be accepted if it is the one in effect, durably, and ids stay above the earlier
-/// ones. A later epoch makes every tick smaller, which amounts to a clock behind the mark.
+/// Promise 1: another epoch can be accepted durably if it is the one in effect, and ids stay above the earlier ones. A
+/// later epoch makes all ticks smaller, like a clock behind the mark.
 #[test]
 fn another_epoch_is_accepted() {
     let server = Server::start(&["idgen.max_wait = 100ms"]);
@@ -258,15 +253,15 @@ fn another_epoch_is_accepted() {
     change_epoch(&server, "2025-01-02T00:00:00Z");
     assert_eq!(accept(&server, "2025-01-02 00:00 UTC"), Ok(true));
     let mut client = server.connect();
-    assert_eq!(client.warning_code().as_deref(), Some("mark-in-future"), "before anybody mints");
+    assert_eq!(client.warning_code().as_deref(), Some("mark-in-future"), "before the first call");
     let error = refused(&mut client);
     assert!((2 * 86_300_000..2 * 86_403_000).contains(&ms_in(error.detail())), "{error:?}");
     assert!(error.detail().unwrap().contains("minting resumes in "), "{error:?}");
     assert!(error.hint().unwrap().contains("move \"idgen.epoch\" back"), "{error:?}");
 }
 
-/// `snowflake_advance` is durable before it returns; a crash keeps the shard above the id, and with
-/// it every other shard.
+/// `snowflake_advance` is durable when it returns: after a crash the shard is above the id, and so is every other
+/// shard.
 #[test]
 fn an_advance_outlives_a_crash() {
     let server = Server::start(&[]);
@@ -276,7 +271,7 @@ fn an_advance_outlives_a_crash() {
     let (past, least, next): (i64, i64, i64) = client.row(sql);
     assert!(past < least && least <= next, "{past} {least} {next}");
     server.crash();
-    // As the first call of a run, and past an id that is long below the mark.
+    // This is the first call after the start, with an id far below the mark.
     let mut client = server.reconnect();
     client.run("SET statement_timeout = '10s'; SELECT snowflake_advance(5, 1)");
     let (fifth, ninth): (i64, i64) = client.row("SELECT snowflake_next_id(5), snowflake_next_id(9)");

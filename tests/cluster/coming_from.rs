@@ -1,5 +1,4 @@
-//! docs/coming-from.md: the ways in batches under clients, and what needs another server or package, by the page's own
-//! text.
+//! docs/coming-from.md, by its own text: the ways in batches under clients, and what takes another server or package.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::Write;
@@ -9,14 +8,13 @@ use std::thread;
 
 use postgres::{Client, Error, IsolationLevel};
 
+use crate::clients::at_work;
 use crate::moment::{is_reached, within_seconds};
-use crate::process::{client_program, feed, lacks, run, said, skipped, top};
+use crate::process::{assert_says, client_program, lacks, refused, run, said, skipped, top};
 use crate::server::{PRELOAD, Server, Sql};
-use crate::shards::{at_work, refusal};
 
 const FILL_ID: &str = include_str!("../../docs/examples/fill-id.sql");
 
-/// The blocks of a section that are run.
 fn blocks(title: &str) -> Vec<String> {
     let page = std::fs::read_to_string(top().join("docs/coming-from.md")).unwrap();
     let section = page.split("\n## ").find(|section| section.lines().next() == Some(title));
@@ -34,9 +32,13 @@ fn blocks(title: &str) -> Vec<String> {
 
 /// psql at work on SQL, up to its first error.
 fn begun(server: &Server, sql: &str) -> Child {
+    begun_with(&["-q", "-v", "ON_ERROR_STOP=1", "-v", "VERBOSITY=verbose"], server, sql)
+}
+
+/// psql at work on SQL. Without options, it continues after errors.
+fn begun_with(options: &[&str], server: &Server, sql: &str) -> Child {
     let mut psql = client_program("psql");
-    psql.args(["-X", "-q", "-v", "ON_ERROR_STOP=1", "-v", "VERBOSITY=verbose"]);
-    psql.args(["-d", &server.target("postgres")]).current_dir(top());
+    psql.arg("-X").args(options).args(["-d", &server.target("postgres")]).current_dir(top());
     psql.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = psql.spawn().unwrap();
     child.stdin.take().unwrap().write_all(sql.as_bytes()).unwrap();
@@ -47,7 +49,7 @@ fn psql(server: &Server, sql: &str) -> Output {
     begun(server, sql).wait_with_output().unwrap()
 }
 
-/// The same, but repeated until it succeeds, if it fails because it cannot get a lock.
+/// The output of psql, which repeats the SQL until it succeeds if it cannot get a lock.
 fn done(server: &Server, sql: &str) -> String {
     let done = within_seconds(120, || {
         let output = psql(server, sql);
@@ -58,7 +60,7 @@ fn done(server: &Server, sql: &str) -> String {
     done.unwrap_or_else(|| panic!("never gets its locks: {sql}"))
 }
 
-/// The tables of an example: rows with a name, which refer to one of their own, and rows of a composite key below them.
+/// The tables of an example: a table with names and references to itself, and a table with a composite key below it.
 struct Tables {
     parent: &'static str,
     name: &'static str,
@@ -72,11 +74,12 @@ const THREADS: Tables =
 const ACCOUNTS: Tables =
     Tables { parent: "accounts", name: "name", reference: "invited_by", child: "photos", key: "account_id" };
 
-/// A row: the key that its client was given, the name of the row that it refers to, and the rows below it.
+/// A row: the key returned to its client, the name of the row that it refers to, and the rows below it.
 type Row = (String, Option<String>, Vec<i32>);
 
 impl Tables {
-    /// One transaction of a changing kind on the client's own rows, by their names, which a change of the key leaves.
+    /// Runs a transaction of a changing kind on the client's own rows, found by their names, which a change of keys
+    /// leaves.
     fn write(
         &self,
         client: &mut Client,
@@ -104,7 +107,7 @@ impl Tables {
                 own.insert(new, (rows[0].get(0), Some(some), vec![1, 2, 3]));
             }
             (1, Some(some)) => {
-                // Elsewhere, the upper table is written first.
+                // The other kinds write the upper table first.
                 transaction.execute(&format!("DELETE FROM {child} WHERE false"), &[])?;
                 transaction
                     .execute(&format!("UPDATE {parent} SET {reference} = id WHERE {name} = $1"), &[&some])?;
@@ -147,7 +150,7 @@ impl Tables {
         Ok(())
     }
 
-    /// Runs `change` while clients write, before it and after it. Gives what rows there have to be, by their names.
+    /// Runs `change` while clients write. Returns the rows that must exist, by name.
     fn during(&self, server: &Server, change: impl FnOnce()) -> BTreeMap<String, Row> {
         let owned = at_work(4, change, |who, stop, count| {
             let mut client = server.connect();
@@ -157,7 +160,7 @@ impl Tables {
                 round += 1;
                 match self.write(&mut client, who, round, &mut own) {
                     Ok(()) => _ = count.fetch_add(1, Ordering::Relaxed),
-                    // The errors after which a transaction with a single snapshot must be retried.
+                    // A transaction with a single snapshot must be retried after this error.
                     Err(error) if who == 0 && error.code().is_some_and(|code| code.code() == "40001") => {}
                     Err(error) => panic!("client {who}: {error:?}"),
                 }
@@ -167,7 +170,7 @@ impl Tables {
         owned.into_iter().flatten().collect()
     }
 
-    /// The rows except the old ones, by name; `key` is the column of the key.
+    /// The rows of the clients, by name. `told` is the column with the key that a client was given.
     fn rows(&self, server: &Server, told: &str) -> BTreeMap<String, Row> {
         let Tables { parent, name, reference, child, key } = self;
         let sql = format!(
@@ -180,8 +183,8 @@ impl Tables {
     }
 }
 
-/// Runs a block that fills a column in batches while a row is locked: it continues with the others, waits for
-/// nobody, is interrupted, and is run again.
+/// Runs a block that fills a column in batches while a row is locked: the block fills the other rows. It is then
+/// interrupted, and run again.
 fn broken_off(server: &Server, block: &str, table: &str, column: &str) {
     let mut holder = server.connect();
     let mut holder = holder.transaction().unwrap();
@@ -196,13 +199,13 @@ fn broken_off(server: &Server, block: &str, table: &str, column: &str) {
     done(server, block);
 }
 
-/// Runs a block that makes an index, which waits for a transaction: it holds no lock that would keep others from
-/// writing, is broken off, and is run again.
+/// Runs a block that creates an index, and so waits for a transaction: the block holds no lock that would keep others
+/// from writing. It is then interrupted, and run again.
 fn index_broken_off(server: &Server, block: &str, table: &str, waited_for: &mut Client) {
     let indexing = begun(server, block);
     let waits = "pid FROM pg_stat_activity WHERE query LIKE 'CREATE %INDEX%' AND wait_event_type = 'Lock'";
     server.wait_until(&format!("SELECT count(*) = 1 FROM (SELECT {waits}) AS waiting"));
-    // Whether it waits just now or not: it waits for one transaction after the other.
+    // The statement waits for one transaction after the other, so it may be between two waits.
     let locks = format!(
         "SELECT bool_or(mode = 'ShareUpdateExclusiveLock')
                 AND NOT bool_or(mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock'))
@@ -217,13 +220,12 @@ fn index_broken_off(server: &Server, block: &str, table: &str, waited_for: &mut 
     done(server, block);
 }
 
-/// Begins a transaction that writes into a table.
 fn writing<'a>(client: &'a mut Client, table: &str) -> &'a mut Client {
     client.run(&format!("BEGIN; LOCK TABLE {table} IN ROW EXCLUSIVE MODE"));
     client
 }
 
-/// Runs a block that locks tables while one is in use: it gives up, has changed nothing, and is run again.
+/// Runs a block that locks tables while one of them is in use: the block fails without any change, and is run again.
 fn given_up(server: &Server, block: &str, table: &str) {
     let mut user = server.connect();
     let mut user = user.transaction().unwrap();
@@ -234,29 +236,51 @@ fn given_up(server: &Server, block: &str, table: &str) {
     done(server, block);
 }
 
-/// A server on which no client finds a deadlock while a statement of the page waits for a lock.
+/// A server where clients detect no deadlock while a statement of the page waits for a lock.
 fn server() -> Server {
     Server::start(&["deadlock_timeout = 60s", "statement_timeout = 2min", "fsync = off"])
 }
 
-/// A server on which the script that the page runs in its first step has been run.
-fn prepared() -> Server {
+/// A server where the script of the page's first step has been run, and a session.
+fn prepared() -> (Server, Client) {
     let server = server();
     let script = blocks(APPLICATION).into_iter().find_map(|block| {
         block.lines().find(|line| line.starts_with("\\i docs/examples/")).map(str::to_owned)
     });
-    // A second time, as a reader may.
+    // A reader may run it twice.
     for _ in 0..2 {
         assert_eq!(done(&server, script.as_deref().expect("the script")), "");
     }
-    server
+    let client = server.connect();
+    (server, client)
+}
+
+const SEQUENCES: &str =
+    "SELECT string_agg(relname, ' ' ORDER BY relname COLLATE \"C\") FROM pg_class WHERE relkind = 'S'";
+
+/// Checks that idgen mints for an INSERT with a RETURNING clause.
+fn assert_minted(client: &mut Client, insert: &str) {
+    let shard = format!("WITH new (id) AS (INSERT INTO {insert}) SELECT shard_of(id) FROM new");
+    assert_eq!(client.value::<i32>(&shard), 5, "{insert}");
+}
+
+/// Indexes and constraints for new columns of a table that are filled.
+fn index_and_constrain(server: &Server, table: &str) {
+    done(
+        server,
+        &format!(
+            "SELECT idgen_convert.indexes('{table}') \\gexec
+             SELECT idgen_convert.add_constraints('{table}');
+             SELECT idgen_convert.validations('{table}') \\gexec"
+        ),
+    );
 }
 
 const IN_BATCHES: &str = "integer keys in batches, old numbers kept";
 const APPLICATION: &str = "A whole application, old numbers kept";
 
-/// The tables of an application: with and without foreign keys, with names that must be quoted or that the page's own
-/// statements use, and with each kind of column that the page names. A role of its own owns them.
+/// The tables of an application, owned by a role of its own: with and without foreign keys, with names that must be
+/// quoted or that the page's statements use, and with every kind of column that the page mentions.
 const TABLES: &str = r#"
     CREATE ROLE app;
     CREATE SCHEMA app AUTHORIZATION app;
@@ -283,8 +307,9 @@ const TABLES: &str = r#"
     INSERT INTO heir (tiny, pieces, more) VALUES (2, 2000, 77);
 "#;
 
-/// The chapter's blocks convert each table of a schema, whatever it is called, and no other. A block that cannot get a
-/// lock can be run again. No default changes while a column is too narrow, and the check finds one that comes later.
+/// The blocks of the chapter convert every table of a schema, whatever its name, and no other table. A block that
+/// cannot get a lock can be run again. No default changes while a column is too narrow, and the check finds columns
+/// added later.
 #[test]
 fn an_application_without_foreign_keys_is_converted() {
     let server = server();
@@ -304,10 +329,9 @@ fn an_application_without_foreign_keys_is_converted() {
     server.run("ALTER TABLE app.key ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY");
     done(&server, block("convert.sql"));
     let find = block("find_columns");
-    let hidden = psql(&server, find);
-    assert!(said(&hidden).contains("row-level security"), "{}", said(&hidden));
+    assert_says(&said(&psql(&server, find)), &["row-level security"]);
     server.run("ALTER ROLE app BYPASSRLS");
-    // A table of another role, whose index would run a function of that role, is named and not read.
+    // A table of another role, whose index could run a function of that role, is named but not read.
     admin.run(
         "CREATE ROLE stranger; GRANT USAGE, CREATE ON SCHEMA app TO stranger;
              SET SESSION AUTHORIZATION stranger;
@@ -321,7 +345,7 @@ fn an_application_without_foreign_keys_is_converted() {
     );
     admin.run("DROP TABLE app.strange");
     done(&server, block("SET is_id = false"));
-    // A repetition finds what has come meanwhile, and keeps what the reader has decided.
+    // A repetition finds new columns, and keeps the reader's decisions.
     admin.run("SET SESSION AUTHORIZATION app; CREATE TABLE app.recent (id serial PRIMARY KEY, key_id integer); RESET SESSION AUTHORIZATION");
     let listed = done(&server, find);
     let is_id = |table: &str, column: &str| {
@@ -362,7 +386,7 @@ fn an_application_without_foreign_keys_is_converted() {
         "elsewhere.id elsewhere.tiny app.big.pieces app.heir.pieces app.heir.more app.orders.pieces"
     );
 
-    // As after a crash, which empties an unlogged table.
+    // A crash empties an unlogged table.
     let emptied = defaults.replacen(
         "SELECT idgen_convert",
         "BEGIN; TRUNCATE idgen_convert.id_columns; SELECT idgen_convert",
@@ -384,14 +408,12 @@ fn an_application_without_foreign_keys_is_converted() {
         "customers DEFAULT VALUES RETURNING id",
         "parted (at) VALUES (now()) RETURNING id",
     ] {
-        let shard = format!("WITH new (id) AS (INSERT INTO {insert}) SELECT shard_of(id) FROM new");
-        assert_eq!(app.value::<i32>(&shard), 5, "{insert}");
+        assert_minted(&mut app, insert);
     }
     app.run("INSERT INTO one DEFAULT VALUES; INSERT INTO versions VALUES (1)");
     assert_eq!(app.value::<i64>("SELECT version::bigint FROM versions"), 1);
     assert_eq!(app.value::<i32>("INSERT INTO mine DEFAULT VALUES RETURNING shard_of(id)"), 7);
-    let left = "SELECT string_agg(relname, ' ' ORDER BY relname) FROM pg_class WHERE relkind = 'S'";
-    assert_eq!(server.value::<String>(left), "elsewhere_id_seq");
+    assert_eq!(server.value::<String>(SEQUENCES), "elsewhere_id_seq");
     app.run("UPDATE key SET value = big.id, given = big.id FROM big WHERE big.id > 5");
 
     assert!(done(&server, block("check_id_columns();")).contains(" t\n"));
@@ -405,19 +427,17 @@ fn an_application_without_foreign_keys_is_converted() {
     );
 }
 
-/// The steps of an application that change something, and the last.
+/// The steps of an application that change something, and the check.
 const STEPS: &str = "SELECT idgen_convert.change_types() \\gexec
      SELECT idgen_convert.set_defaults(5) \\gexec
      SELECT idgen_convert.drop_sequences() \\gexec";
 const CHECK: &str = "SELECT idgen_convert.check_id_columns()";
 
-/// Nothing mints for keys of which one is above its ids, wherever that is: in a partition, in a child, or hidden by row
-/// security. Ids of one layout count for the other too. Ids that idgen has minted, ahead of the clock as they may be, are
-/// no such keys.
+/// No default mints for a column that has a key above new ids, be it in a partition or in a child table. Ids of one
+/// layout count for the other too. Ids of idgen do not count, even if they are ahead of the clock.
 #[test]
 fn keys_above_new_ids_are_refused() {
-    let server = prepared();
-    let mut client = server.connect();
+    let (server, mut client) = prepared();
     client.run(
         "CREATE TABLE plain (id bigserial PRIMARY KEY);
          CREATE TABLE parted (id bigserial, at date DEFAULT now(), PRIMARY KEY (id, at)) PARTITION BY RANGE (at);
@@ -461,8 +481,7 @@ fn keys_above_new_ids_are_refused() {
     assert!(client.value::<bool>(CHECK));
 }
 
-/// Rows that row security hides are not passed over, and a table of another role, below one's own, is named and not
-/// read.
+/// Rows that row-level security hides are not overlooked, and a child table of another role is named but not read.
 #[test]
 fn keys_that_cannot_be_read_are_named() {
     let server = server();
@@ -491,8 +510,8 @@ fn keys_that_cannot_be_read_are_named() {
     );
 }
 
-/// With the epoch that the page finds, and for ids of pgEdge with theirs, new ids are above all keys that are
-/// snowflakes already, and both kinds are decoded by their own layouts.
+/// With the epoch that the page finds, or with pgEdge's own, new ids are above all keys that are snowflakes already,
+/// and both kinds are decoded by their own layouts.
 #[test]
 fn snowflakes_stay_below_ids_of_an_earlier_epoch() {
     let page = blocks("Keys that are snowflakes already");
@@ -530,12 +549,11 @@ fn snowflakes_stay_below_ids_of_an_earlier_epoch() {
     }
 }
 
-/// What is converted no longer takes numbers from a sequence, and no sequence is dropped of which another default takes
-/// its own, be it by an object of the catalog or by a text. Which sequences stay is said.
+/// Converted columns no longer use sequences. A sequence that another default uses, by its OID or by a text, is not
+/// dropped, and a warning names it.
 #[test]
 fn a_sequence_that_something_else_needs_stays() {
-    let server = prepared();
-    let mut client = server.connect();
+    let (server, mut client) = prepared();
     client.run(
         r#"CREATE TABLE inv (id serial PRIMARY KEY);
            CREATE TABLE archive (id integer, no integer DEFAULT nextval('INV_id_seq'::text));
@@ -588,10 +606,8 @@ fn a_sequence_that_something_else_needs_stays() {
         warned.contains("programs may call their sequences: public.own.id (public.own_id_seq)"),
         "{warned}"
     );
-    let left =
-        "SELECT string_agg(relname, ' ' ORDER BY relname COLLATE \"C\") FROM pg_class WHERE relkind = 'S'";
     assert_eq!(
-        server.value::<String>(left),
+        server.value::<String>(SEQUENCES),
         "A \"b\" 'c'_id_seq Asked_id_seq inv_id_seq long_id_seq of_domain_id_seq own_id_seq viewed_id_seq"
     );
     client.run(
@@ -602,11 +618,10 @@ fn a_sequence_that_something_else_needs_stays() {
     assert!(done(&server, STEPS).contains("programs may call"));
 }
 
-/// The sequence of an identity ends with it. So the identity stays while something else needs that, also by a text.
+/// An identity is dropped with its sequence, and so it stays while something else needs the sequence, even by a text.
 #[test]
 fn an_identity_whose_sequence_is_needed_is_refused() {
-    let server = prepared();
-    let mut client = server.connect();
+    let (server, mut client) = prepared();
     client.run(
         "CREATE TABLE orders (id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY);
          CREATE TABLE archive (no integer DEFAULT nextval('orders_id_seq'::text));
@@ -620,13 +635,8 @@ fn an_identity_whose_sequence_is_needed_is_refused() {
     client.run("CREATE TABLE threads (id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY)");
     client.run("ALTER TABLE archive ADD COLUMN thread integer DEFAULT nextval('threads_id_seq'::text)");
     client.run("SELECT idgen_convert.copy_column('threads', 'id')");
-    done(
-        &server,
-        "SELECT idgen_convert.indexes('threads') \\gexec
-         SELECT idgen_convert.add_constraints('threads');
-         SELECT idgen_convert.validations('threads') \\gexec
-         ALTER TABLE threads VALIDATE CONSTRAINT new_id_filled",
-    );
+    index_and_constrain(&server, "threads");
+    client.run("ALTER TABLE threads VALIDATE CONSTRAINT new_id_filled");
     let switch = "SELECT idgen_convert.switch('threads')";
     let error = client.error(switch);
     assert!(error.message().contains("default value for column thread of table public.archive"), "{error:?}");
@@ -637,12 +647,11 @@ fn an_identity_whose_sequence_is_needed_is_refused() {
     assert!(client.value::<bool>(CHECK));
 }
 
-/// What pgEdge's convert_sequence_to_snowflake leaves of an identity is converted: the mark of the identity is gone, and
-/// the sequence is still a part of the column. It stays, unless a superuser does what the script says.
+/// Columns are converted of which pgEdge's convert_sequence_to_snowflake has removed the identity but not its sequence.
+/// The sequence stays unless a superuser runs the statements in the script.
 #[test]
 fn identities_that_pgedge_has_changed_are_converted() {
-    let server = prepared();
-    let mut client = server.connect();
+    let (server, mut client) = prepared();
     client.run(
         "CREATE SCHEMA snowflake;
          CREATE FUNCTION snowflake.nextval(regclass) RETURNS bigint LANGUAGE sql AS 'SELECT pg_catalog.nextval($1)';
@@ -661,18 +670,16 @@ fn identities_that_pgedge_has_changed_are_converted() {
     let left = "SELECT to_regclass('orders_id_seq') IS NULL AND to_regclass('notes_id_seq') IS NOT NULL";
     assert!(client.value::<bool>(left));
     for table in ["notes", "orders"] {
-        let insert = format!("INSERT INTO {table} DEFAULT VALUES RETURNING shard_of(id)");
-        assert_eq!(client.value::<i32>(&insert), 5);
+        assert_minted(&mut client, &format!("{table} DEFAULT VALUES RETURNING id"));
     }
     assert!(client.value::<bool>(CHECK));
 }
 
-/// No column stays on its sequence in silence, whatever its key, type or table is: it is converted or, if it may hold
-/// other numbers than ids, the reader has to say which.
+/// No column keeps its sequence unnoticed, whatever its key, type or table. It is converted or, if it may hold other
+/// numbers than ids, left to the reader's decision.
 #[test]
 fn no_column_stays_on_its_sequence_in_silence() {
-    let server = prepared();
-    let mut client = server.connect();
+    let (server, mut client) = prepared();
     client.run(
         "CREATE TABLE uniq (id serial UNIQUE, no serial UNIQUE);
          CREATE TABLE bare (n integer GENERATED ALWAYS AS IDENTITY);
@@ -749,22 +756,20 @@ fn no_column_stays_on_its_sequence_in_silence() {
         "part DEFAULT VALUES RETURNING id",
         "heir DEFAULT VALUES RETURNING id",
     ] {
-        let shard = format!("WITH new (id) AS (INSERT INTO {insert}) SELECT shard_of(id) FROM new");
-        assert_eq!(client.value::<i32>(&shard), 5, "{insert}");
+        assert_minted(&mut client, insert);
     }
-    let left = "SELECT string_agg(relname, ' ' ORDER BY relname) FROM pg_class WHERE relkind = 'S'";
-    assert_eq!(server.value::<String>(left), "of_domain uniq_no_seq");
-    // What comes later is found as well.
+    assert_eq!(server.value::<String>(SEQUENCES), "of_domain uniq_no_seq");
+    // The check finds a table created later.
     client.run("CREATE TABLE later (id bigserial PRIMARY KEY)");
     assert!(client.error(CHECK).message().ends_with("still take numbers from sequences: public.later.id"));
 }
 
-/// The integer keys of large tables become bigint while clients write: no row is lost, each keeps its number, and
-/// its references stay the same, even those maintained by a user's trigger. No key occurs twice, no client waits
-/// for a batch or fails, and an interrupted run can continue.
+/// The integer keys of large tables become bigint while clients write. No row is lost, and each keeps its number and
+/// its references, even those maintained by a user's trigger. No key occurs twice, no client fails or waits for a
+/// batch, and an interrupted run can continue.
 #[test]
 fn integer_keys_become_bigint_under_load() {
-    let server = prepared();
+    let (server, _) = prepared();
     let blocks = blocks(IN_BATCHES);
     done(&server, &blocks[0]);
     let mut mover = server.connect();
@@ -812,23 +817,22 @@ fn integer_keys_become_bigint_under_load() {
     assert!(!server.value::<bool>(INVALID), "a constraint or an index is not valid");
 }
 
-/// The rows of the clients are there, under the keys that the clients were given, and no other row.
+/// Checks that the clients' rows exist with the keys that the clients were given, and no others.
 fn assert_as_left(made: &BTreeMap<String, Row>, found: &BTreeMap<String, Row>) {
     for name in made.keys().chain(found.keys()) {
         assert_eq!(made.get(name), found.get(name), "{name}: left and found");
     }
 }
 
-/// Whether there is a constraint or an index that is not valid.
 const INVALID: &str = "SELECT EXISTS (SELECT FROM pg_constraint WHERE NOT convalidated)
                            OR EXISTS (SELECT FROM pg_index WHERE NOT indisvalid)";
 
-/// UUID keys of large tables become ids while clients write, including REPEATABLE READ ones and one that may not
-/// read the key's table: no row is lost, references stay the same, each row still has its UUID, the old rows are in
-/// the order of their times, and no key occurs twice.
+/// UUID keys of large tables become ids while clients write, one of them in REPEATABLE READ and one without the right
+/// to read the key's table. No row is lost, references stay, each row still has its UUID, the old rows are in the order
+/// of their times, and no key occurs twice.
 #[test]
 fn uuid_keys_become_ids_under_load() {
-    let server = prepared();
+    let (server, _) = prepared();
     let blocks = blocks("UUID keys in batches, renumbered");
     done(&server, &blocks[0]);
     let mut uploader = server.connect();
@@ -839,7 +843,7 @@ fn uuid_keys_become_ids_under_load() {
              GRANT INSERT ON photos TO uploader",
     );
     let uploaded_to: String = server.value("SELECT id::text FROM accounts WHERE name = 'new'");
-    // A client that may not read the table to which its rows refer, and does not find it by an unqualified name.
+    // This client may not read the table to which its rows refer, and does not find it by an unqualified name.
     uploader.run("SET SESSION AUTHORIZATION uploader; SET search_path = ''");
     let (mut uploads, mut switched) = (0, false);
     let old = |key: &str| {
@@ -856,7 +860,7 @@ fn uuid_keys_become_ids_under_load() {
             if block.contains("CALL idgen_convert.fill('photos'") {
                 broken_off(&server, block, "photos", "new_account_id");
             } else if block.contains("CALL idgen_convert.fill") {
-                // A transaction that sees no account with an id. No trigger may come before its end.
+                // This transaction sees no account with an id, so the next trigger must come after its end.
                 before_the_fill.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT");
                 broken_off(&server, block, "accounts", "new_id");
             } else if block.contains("convert.indexes") {
@@ -889,7 +893,7 @@ fn uuid_keys_become_ids_under_load() {
     let ordered = "SELECT bool_and(rises) FROM (
                        SELECT id > lag(id) OVER (ORDER BY created_at, old_id) AS rises FROM accounts WHERE name = 'old') AS o";
     assert!(server.value::<bool>(ordered));
-    // A client was given the UUID, or the id if the switch had happened.
+    // Before the switch clients are given UUIDs, and then ids.
     let (by_uuid, by_id) = (ACCOUNTS.rows(&server, "old_id"), ACCOUNTS.rows(&server, "id"));
     assert_eq!(made.len(), by_id.len());
     let mut by_ids = 0;
@@ -903,7 +907,8 @@ fn uuid_keys_become_ids_under_load() {
     assert!(!server.value::<bool>(INVALID), "a constraint or an index is not valid");
 }
 
-/// The constraints of a schema, and the defaults and types of its columns, by the names of tables, columns and constraints.
+/// The constraints of a schema, and the defaults and types of its columns, by the names of tables, columns and
+/// constraints.
 const SHAPE: &str = r#"
     SELECT string_agg(line, E'\n' ORDER BY line) FROM (
         SELECT concat_ws(' ', conrelid::regclass, conname, pg_get_constraintdef(oid), convalidated) AS line
@@ -914,12 +919,12 @@ const SHAPE: &str = r#"
         WHERE relnamespace = '"Odd schema"'::regnamespace AND relkind IN ('r', 'p') AND attnum > 0 AND NOT attisdropped
     ) AS lines"#;
 
-/// Whatever their names, columns that replace others get the constraints and defaults of these, also in a partitioned
-/// table. A step that comes too early is refused, and so is one that would overwrite a column of the application's.
+/// New columns get the constraints and defaults of the columns that they replace, whatever the names, also in a
+/// partitioned table. A step that comes too early is refused, and so is one that would overwrite a column of the
+/// application.
 #[test]
 fn constraints_and_defaults_pass_over_to_new_columns() {
-    let server = prepared();
-    let mut client = server.connect();
+    let (server, mut client) = prepared();
     client.run(
         r#"CREATE SCHEMA "Odd schema";
            SET search_path = "Odd schema", public, idgen;
@@ -1035,13 +1040,12 @@ fn constraints_and_defaults_pass_over_to_new_columns() {
     assert!(client.value::<bool>("SELECT count(*) = 0 FROM idgen_convert.new_columns"));
 }
 
-/// Old rows are filled in blocks. A client that holds one of them and then changes it moves it beyond the blocks that
-/// were there, or to a partition that was filled before: it is filled too, or its next change would fail at the
+/// Old rows are filled in blocks. If a client locks a row and then changes it, the row moves beyond the existing
+/// blocks, or to a partition that is already filled. It must be filled too, or its next change would violate the
 /// constraint.
 #[test]
 fn a_row_that_moves_meanwhile_is_filled() {
-    let server = prepared();
-    let mut client = server.connect();
+    let (server, mut client) = prepared();
     client.run(
         "CREATE TABLE moved (n integer PRIMARY KEY, note text);
          CREATE TABLE parted (n integer, note text) PARTITION BY LIST (note);
@@ -1066,11 +1070,10 @@ fn a_row_that_moves_meanwhile_is_filled() {
     }
 }
 
-/// Rows that row security hides, or that are on another server, are not passed over in silence.
+/// Rows that row-level security hides, or that are on another server, are not skipped unnoticed.
 #[test]
 fn a_table_with_hidden_rows_is_not_filled() {
-    let server = prepared();
-    let mut client = server.connect();
+    let (server, mut client) = prepared();
     client.run(
         "CREATE TABLE parted (n integer) PARTITION BY LIST (n);
          CREATE TABLE part_1 PARTITION OF parted FOR VALUES IN (1);
@@ -1101,7 +1104,7 @@ fn a_table_with_hidden_rows_is_not_filled() {
     assert_eq!(client.value::<i64>("SELECT count(new_n) FROM parted"), 1);
 }
 
-/// What a tenant may plant in the way of a superuser: better matches for functions, operators and types of PostgreSQL.
+/// Traps that a tenant may set for a superuser: better matches for functions, operators and types of PostgreSQL.
 const TRAPS: &str = "
     CREATE ROLE mallory;
     CREATE SCHEMA evil;
@@ -1133,11 +1136,11 @@ const TRAPS: &str = "
         END LOOP;
     END $$";
 
-/// Procedures that commit have no search_path of their own. A superuser who calls them runs nothing that a hostile one
-/// finds, while triggers and the given statements find by it what they need.
+/// Procedures that commit cannot have a search_path of their own. A superuser who calls them runs nothing to which a
+/// hostile path leads, while triggers and given statements use the path.
 #[test]
 fn procedures_run_nothing_of_a_hostile_path() {
-    let server = prepared();
+    let (server, _) = prepared();
     run(server.psql("on-each-shard.sql", &[]));
     server.run(
         "CREATE TABLE mine (n integer PRIMARY KEY);
@@ -1164,15 +1167,14 @@ fn procedures_run_nothing_of_a_hostile_path() {
         "SELECT idgen_convert.check_id_columns()",
     ] {
         hostile.run(call);
-        let is_super = "SELECT rolsuper FROM pg_roles WHERE rolname = 'mallory'";
-        assert!(!server.answer::<bool>(is_super), "{call}");
+        server.assert_ordinary("mallory");
     }
     let done = "SELECT count(new_n) = 10 AND (SELECT count(*) FROM log) = 10
                        AND to_regclass('shard0.twin') IS NOT NULL AND to_regclass('shard1.twin') IS NOT NULL FROM mine";
     assert!(server.answer::<bool>(done));
 }
 
-/// After SET ROLE, code of the tables' owner could go back to the role of the session, a superuser for example.
+/// After SET ROLE, code of the tables' owner could return to the role of the session, perhaps a superuser.
 #[test]
 fn a_role_that_was_only_set_converts_nothing() {
     let server = Server::start(&[]);
@@ -1183,18 +1185,16 @@ fn a_role_that_was_only_set_converts_nothing() {
     app.run("SET SESSION AUTHORIZATION app; CREATE TABLE app.t (id serial PRIMARY KEY)");
     let mut psql = server.psql("convert.sql", &[]);
     psql.env("PGOPTIONS", "-c role=app");
-    let said = refusal(psql);
-    assert!(said.contains("Connect as that role"), "{said}");
+    refused(psql, &["Connect as that role"]);
     assert!(server.answer::<bool>("SELECT to_regnamespace('idgen_convert') IS NULL"));
     run(server.psql("convert.sql", &[]));
 }
 
-/// A client that changes a row between the moment that the filling of a block sees and the lock of the row is no trigger
-/// that keeps the row from being filled.
+/// A client may change a row between the snapshot with which a block is filled and the lock of the row. This is not
+/// taken for a trigger that keeps the row from being filled.
 #[test]
 fn a_row_that_changes_meanwhile_is_filled() {
-    let server = prepared();
-    let mut client = server.connect();
+    let (server, mut client) = prepared();
     client.run(
         "CREATE TABLE busy (n integer PRIMARY KEY, note text);
          INSERT INTO busy SELECT n, '' FROM generate_series(1, 20) AS n;
@@ -1223,11 +1223,10 @@ fn a_row_that_changes_meanwhile_is_filled() {
     assert_eq!(client.value::<i64>("SELECT count(*) FROM busy WHERE new_n IS NULL"), 0);
 }
 
-/// Old rows get no ids by times of an unknown zone, nor a second time, and no row follows a key without its index.
+/// Old rows get ids only by times with a zone, and only once. No column follows a key without a unique index.
 #[test]
 fn ids_for_old_rows_are_made_in_order() {
-    let server = prepared();
-    let mut client = server.connect();
+    let (_server, mut client) = prepared();
     client.run(
         "CREATE TABLE old (key text PRIMARY KEY, at timestamp);
          INSERT INTO old SELECT 'x' || n, '2025-03-01' FROM generate_series(1, 3000) AS n;
@@ -1260,8 +1259,8 @@ fn ids_for_old_rows_are_made_in_order() {
     client.run(follow);
 }
 
-/// A role whose function makes it a superuser when another role runs it, and an index in which it is evaluated as soon as
-/// somebody else plans a query of the table.
+/// A role whose functions make it a superuser when another role runs them, which in an index happens as soon as another
+/// role plans a query of the table.
 const EVIL: &str = "
     CREATE ROLE evil;
     CREATE SCHEMA evil AUTHORIZATION evil;
@@ -1272,12 +1271,11 @@ const EVIL: &str = "
         'BEGIN RETURN evil.v(); END';
     RESET SESSION AUTHORIZATION";
 
-/// Neither partitions and children of other roles nor their foreign keys let their functions run. What they are in the
-/// way of is named and left as it is, until they are gone.
+/// Partitions, child tables and foreign keys of other roles run no functions of these. Columns that depend on them are
+/// named and left alone until they are gone.
 #[test]
 fn tables_of_other_roles_run_nothing() {
-    let server = prepared();
-    let mut client = server.connect();
+    let (server, mut client) = prepared();
     client.run(EVIL);
     client.run(
         "CREATE TABLE logs (id bigserial PRIMARY KEY, n integer, body text) PARTITION BY RANGE (id);
@@ -1341,12 +1339,11 @@ fn tables_of_other_roles_run_nothing() {
     assert!(client.value::<bool>(CHECK));
 }
 
-/// The way in batches, too, runs nothing of another role that has got a partition meanwhile, or has the table to which a
-/// foreign key refers.
+/// The way in batches runs nothing of another role that now owns a partition or the table to which a foreign key
+/// refers.
 #[test]
 fn batches_run_nothing_of_other_roles() {
-    let server = prepared();
-    let mut client = server.connect();
+    let (server, mut client) = prepared();
     client.run(EVIL);
     client.run(
         "CREATE TABLE logs (n integer) PARTITION BY LIST (n);
@@ -1368,17 +1365,17 @@ fn batches_run_nothing_of_other_roles() {
          SET SESSION AUTHORIZATION evil; CREATE INDEX ON evil.keys (evil.f(1)); RESET SESSION AUTHORIZATION;
          SELECT idgen_convert.copy_column('mine', 'k')",
     );
-    let output = said(&psql(
+    let output = psql(
         &server,
         "CALL idgen_convert.fill('mine');
          SELECT idgen_convert.add_constraints('mine');
          SELECT idgen_convert.validations('mine') \\gexec",
-    ));
-    assert!(output.contains("evil.keys belongs to another role"), "{output}");
-    assert!(!server.answer::<bool>("SELECT rolsuper FROM pg_roles WHERE rolname = 'evil'"));
+    );
+    assert_says(&said(&output), &["evil.keys belongs to another role"]);
+    server.assert_ordinary("evil");
 }
 
-/// A table of a role that has the rights of this one anyway, as a superuser has, is in nobody's way.
+/// A table of a role that has the rights of this role anyway, such as a superuser, is no obstacle.
 #[test]
 fn tables_of_superusers_are_not_in_the_way() {
     let server = server();
@@ -1400,11 +1397,10 @@ fn tables_of_superusers_are_not_in_the_way() {
     assert!(output.contains("(0 rows)") && output.contains("\n t\n"), "{output}");
 }
 
-/// Nothing mints for a key to which a column refers that is too narrow, even if that is in no list.
+/// No default mints for a key to which a narrow column refers, even if that column is in no list.
 #[test]
 fn narrow_references_to_ids_are_refused() {
-    let server = prepared();
-    let mut client = server.connect();
+    let (server, mut client) = prepared();
     client.run(
         "CREATE DOMAIN small AS integer; CREATE DOMAIN wide AS bigint;
          CREATE TABLE keys (id serial PRIMARY KEY);
@@ -1431,8 +1427,8 @@ fn narrow_references_to_ids_are_refused() {
     assert!(client.value::<bool>(CHECK));
 }
 
-/// If another role has the schema of the script, the page's first step runs nothing of that role, even in a psql that
-/// goes on after errors.
+/// If another role owns the schema of the script, the page's first step runs nothing of that role, even in a psql that
+/// continues after errors.
 #[test]
 fn nothing_runs_after_a_refusal() {
     let server = server();
@@ -1444,17 +1440,13 @@ fn nothing_runs_after_a_refusal() {
     let step = ["\\i docs/examples/convert.sql", "find_columns("]
         .map(|part| blocks(APPLICATION).into_iter().find(|block| block.contains(part)).unwrap());
     let said = || {
-        let mut psql = client_program("psql");
-        psql.args(["-X", "-d", &server.target("postgres")]).current_dir(top()).stdin(Stdio::piped());
-        let mut child = psql.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let script = format!("{}\n\\echo then it stops at errors: :ON_ERROR_STOP", step.join("\n"));
-        child.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
-        said(&child.wait_with_output().unwrap())
+        said(&begun_with(&[], &server, &script).wait_with_output().unwrap())
     };
     let refused = said();
     assert!(refused.contains("belongs to another role") && refused.contains("HINT:"), "{refused}");
     assert!(!refused.contains("run of another role") && !refused.contains("then"), "{refused}");
-    // Otherwise the script leaves the setting, or the first lock that a step does not get would end the step.
+    // The script does not leave the setting behind, with which the first lock that fails would end a step.
     server.run("DROP SCHEMA idgen_convert CASCADE");
     let done = said();
     assert!(!done.contains("ERROR") && done.contains("then it stops at errors: off"), "{done}");
@@ -1463,8 +1455,7 @@ fn nothing_runs_after_a_refusal() {
 /// Step 5 gives no default that cannot mint.
 #[test]
 fn a_shard_that_cannot_mint_is_refused() {
-    let server = prepared();
-    let mut client = server.connect();
+    let (server, mut client) = prepared();
     client.run("CREATE TABLE keys (id bigserial PRIMARY KEY); SELECT idgen_convert.find_columns('public')");
     for arguments in ["9000", "300, 'snowflake_next_id_js'", "5, 'snowflake_next'"] {
         let error = client.error(&format!("SELECT idgen_convert.set_defaults({arguments})"));
@@ -1477,12 +1468,10 @@ fn a_shard_that_cannot_mint_is_refused() {
     assert!(!set.contains("is not set") && set.contains("SET DEFAULT"), "{set}");
 }
 
-/// The check finds nothing only if it has looked at something: not if all tables have been created anew, or if they
-/// belong to another role.
+/// The check fails if it has nothing to look at, because all tables have been created anew or belong to another role.
 #[test]
 fn the_check_of_no_table_fails() {
-    let server = prepared();
-    let mut client = server.connect();
+    let (_server, mut client) = prepared();
     client.run(
         "CREATE TABLE keys (id bigint PRIMARY KEY DEFAULT snowflake_next_id(5));
          SELECT idgen_convert.find_columns('public')",
@@ -1498,11 +1487,10 @@ fn the_check_of_no_table_fails() {
     );
 }
 
-/// A table whose new columns were given up before the switch, as the page says, can begin again with fewer.
+/// If the new columns of a table were dropped before the switch, as the page says, fewer columns can be converted next.
 #[test]
 fn what_was_given_up_can_begin_again() {
-    let server = prepared();
-    let mut client = server.connect();
+    let (_server, mut client) = prepared();
     client.run(
         "CREATE TABLE kept (a integer, b integer);
          SELECT idgen_convert.copy_column('kept', 'a'), idgen_convert.copy_column('kept', 'b');
@@ -1514,42 +1502,36 @@ fn what_was_given_up_can_begin_again() {
     assert_eq!(client.value::<i64>("SELECT new_a FROM kept"), 1);
 }
 
-/// After the switch, a program that has made the old keys itself inserts rows without them.
+/// After the switch, programs that made the old keys themselves may insert rows without them.
 #[test]
 fn old_keys_of_programs_may_be_left_out_after_the_switch() {
-    let server = prepared();
-    let mut client = server.connect();
+    let (server, mut client) = prepared();
     client.run("CREATE TABLE made (id uuid PRIMARY KEY, at timestamptz); INSERT INTO made VALUES (gen_random_uuid(), now())");
     done(
         &server,
         "SELECT idgen_convert.add_key('made', 'id', 5);
          SELECT idgen_convert.make_ids('made', 'at');
-         CALL idgen_convert.fill('made');
-         SELECT idgen_convert.indexes('made') \\gexec
-         SELECT idgen_convert.add_constraints('made');
-         SELECT idgen_convert.validations('made') \\gexec
-         ALTER TABLE made VALIDATE CONSTRAINT new_id_filled;
-         SELECT idgen_convert.switch('made')",
+         CALL idgen_convert.fill('made')",
     );
+    index_and_constrain(&server, "made");
+    client.run("ALTER TABLE made VALIDATE CONSTRAINT new_id_filled; SELECT idgen_convert.switch('made')");
     assert_eq!(client.value::<i32>("INSERT INTO made (at) VALUES (now()) RETURNING shard_of(id)"), 5);
 }
 
-/// A name that ends with "id", whatever comes before, marks a column, but does not let idgen mint for it.
+/// A column whose name ends with "id" is found, whatever precedes that, but idgen does not mint for it by that alone.
 #[test]
 fn names_without_an_underscore_are_found() {
-    let server = prepared();
-    let mut client = server.connect();
+    let (_server, mut client) = prepared();
     client.run("CREATE TABLE many (userid integer, \"ORDERIDS\" integer[], title integer, bid serial); INSERT INTO many VALUES (77, '{77}', 77)");
     let found = "SELECT string_agg(concat_ws(' ', f.\"column\", found_by, is_id), ', ' ORDER BY f.\"column\")
                  FROM idgen_convert.find_columns('public') AS f";
     assert_eq!(client.value::<String>(found), "ORDERIDS name t, bid sequence, title f, userid name t");
 }
 
-/// Deferred triggers, which fire at the end of a batch, find by the caller's path what they need.
+/// Deferred triggers, which fire at the end of a batch, have the caller's search_path.
 #[test]
 fn deferred_triggers_have_the_path_of_the_caller() {
-    let server = prepared();
-    let mut client = server.connect();
+    let (_server, mut client) = prepared();
     client.run(
         "CREATE TABLE filled (n integer); INSERT INTO filled VALUES (1);
          CREATE TABLE log (n integer);
@@ -1563,11 +1545,10 @@ fn deferred_triggers_have_the_path_of_the_caller() {
     assert_eq!(client.value::<i64>("SELECT count(*) FROM log"), 1);
 }
 
-/// What a unique constraint and an identity say besides their columns passes over, too.
+/// New columns keep the options of unique constraints and identities.
 #[test]
 fn options_of_constraints_and_identities_pass_over() {
-    let server = prepared();
-    let mut client = server.connect();
+    let (server, mut client) = prepared();
     client.run(
         "CREATE TABLE even (id integer GENERATED ALWAYS AS IDENTITY (INCREMENT BY 2 START 2) PRIMARY KEY, a integer,
              note text, UNIQUE NULLS NOT DISTINCT (a) INCLUDE (note));
@@ -1578,12 +1559,10 @@ fn options_of_constraints_and_identities_pass_over() {
     done(
         &server,
         "SELECT idgen_convert.copy_column('even', 'id'), idgen_convert.copy_column('even', 'a');
-         CALL idgen_convert.fill('even');
-         SELECT idgen_convert.indexes('even') \\gexec
-         SELECT idgen_convert.add_constraints('even');
-         SELECT idgen_convert.validations('even') \\gexec
-         SELECT idgen_convert.switch('even')",
+         CALL idgen_convert.fill('even')",
     );
+    index_and_constrain(&server, "even");
+    client.run("SELECT idgen_convert.switch('even')");
     assert_eq!(server.value::<String>(unique), before);
     for id in [6, 8] {
         assert_eq!(
@@ -1593,8 +1572,8 @@ fn options_of_constraints_and_identities_pass_over() {
     }
 }
 
-/// pg_partman by the number of the id makes partitions and drops old ones. By `p_epoch` it makes wrong ones, as the
-/// page says.
+/// By ranges of ids, pg_partman creates partitions and drops old ones. By `p_epoch` it creates wrong ones, as the page
+/// says.
 #[test]
 fn partman_partitions_by_a_number() {
     let server = Server::start(&[]);
@@ -1629,7 +1608,7 @@ fn partman_partitions_by_a_number() {
     let first: i64 = server.value(partitions);
     client.run("SELECT partman.run_maintenance('public.events')");
     assert_eq!(server.value::<i64>(partitions), first, "a table without new rows gets no partitions");
-    // The steps half a year later.
+    // Half a year of new rows.
     for days in (30..=180).step_by(30) {
         client.run(&format!(
             "INSERT INTO events (id) VALUES (snowflake_make_id(now() + interval '{days} days', 5, 0));
@@ -1641,7 +1620,7 @@ fn partman_partitions_by_a_number() {
         server.value("SELECT extract(day FROM now() - min(snowflake_time(id)))::bigint FROM events");
     assert!(oldest <= 0, "rows of {oldest} days before today are still there after 120 days and a partition");
 
-    // Beyond the partitions that are made ahead, rows go to the default partition, from which a function moves them.
+    // Rows beyond the partitions made ahead go to the default partition, from which a function moves them.
     let after = |days: i32| {
         format!(
             "INSERT INTO events (id) VALUES (snowflake_make_id(now() + interval '{days} days', 5, 1))
@@ -1658,8 +1637,8 @@ fn partman_partitions_by_a_number() {
     assert!(server.value::<bool>(in_time));
 }
 
-/// A foreign table without an id has the remote server mint, which returns the id if the page's trigger is there; with
-/// the remote default, this server mints for the remote's shard, unless it may not.
+/// If a row of a foreign table has no id, the remote server mints one, and returns it if the page's trigger exists.
+/// With a default of its own, this server mints for the remote shard, if it may.
 #[test]
 fn a_foreign_table_mints_there_or_here() {
     let (here, there) = (Server::start(&[PRELOAD]), Server::start(&["idgen.allowed_shards = '9'"]));
@@ -1703,8 +1682,8 @@ fn a_foreign_table_mints_there_or_here() {
     assert_eq!(client.value::<i32>(shard), 5);
 }
 
-/// psql goes on after an error. If a function of the file's name is there, which may be another role's, no trigger calls
-/// it; and each table has its own shard.
+/// psql continues after an error. If a function with the name in the file exists, perhaps of another role, no trigger
+/// calls it. Each table has its own shard.
 #[test]
 fn the_trigger_calls_no_function_that_was_there() {
     let server = Server::start(&[]);
@@ -1715,12 +1694,8 @@ fn the_trigger_calls_no_function_that_was_there() {
          CREATE FUNCTION public.fill_id() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN NEW.id := 1; RETURN NEW; END';
          RESET SESSION AUTHORIZATION",
     );
-    let given = |sql: &str| {
-        let mut psql = client_program("psql");
-        psql.args(["-X", "-d", &server.target("postgres")]);
-        psql.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        feed(psql, sql);
-    };
+    let given =
+        |sql: &str| assert!(begun_with(&[], &server, sql).wait_with_output().unwrap().status.success());
     let triggers = "SELECT count(*) FROM pg_trigger WHERE tgname = 'fill_id'";
     given(FILL_ID);
     assert_eq!(client.value::<i64>(triggers), 0);
@@ -1729,7 +1704,7 @@ fn the_trigger_calls_no_function_that_was_there() {
     let for_notes = FILL_ID.replace("photos", "notes").replace("_id(5)", "_id(9)");
     given(&for_notes);
     assert_eq!(client.value::<i64>(triggers), 1);
-    // What the file says of other tables.
+    // The file's statement for other tables.
     client.run(for_notes.lines().find(|line| line.starts_with("CREATE TRIGGER ")).unwrap());
     for (table, shard) in [("photos", 5), ("notes", 9)] {
         let insert = format!("INSERT INTO {table} VALUES (NULL) RETURNING shard_of(id)");
@@ -1737,7 +1712,7 @@ fn the_trigger_calls_no_function_that_was_there() {
     }
 }
 
-/// A table that is partitioned by the id cannot have the trigger: a row's partition is chosen before.
+/// A table that is partitioned by its id cannot have the trigger, because the partition of a row is chosen first.
 #[test]
 fn no_trigger_fills_in_the_id_of_a_partitioned_table() {
     let server = Server::start(&[]);

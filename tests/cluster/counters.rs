@@ -1,19 +1,19 @@
-//! The counters of `idgen_shard_stats`, for tests that need working clients, another clock or a crash.
+//! The counters of `idgen_shard_stats` under clients, another clock or a crash.
 
 use postgres::Client;
 
 use crate::clients::{Clients, Ledger};
 use crate::server::{PRELOAD, Server, Sql};
 
-/// When the counters began, in seconds since 1970, and the rate of shard 1.
+/// The start of the counters in seconds since 1970, and the rate of shard 1.
 fn began(client: &mut Client) -> (f64, Option<f64>) {
     let sql = "SELECT extract(epoch FROM stats_reset)::float8, ids_per_second
                FROM idgen_shard_stats WHERE shard = 1 AND layout = 'idgen'";
     client.row(sql)
 }
 
-/// Promise 1: resets while clients mint repeat no id. Each of them resets the counters, and so does a start of the
-/// server, which restarts itself after a crash. With a clock before their beginning there is no rate.
+/// Promise 1: resets while clients mint repeat no id. The counters begin anew at a reset and at a start of the server,
+/// as after a crash. While the clock is before their start, there is no rate.
 #[test]
 fn the_counters_begin_anew() {
     let server = Server::start(&[]);
@@ -44,7 +44,7 @@ fn the_counters_begin_anew() {
     assert!(began(&mut client).0 > last);
 }
 
-/// Promise 5: a program can tell from an error, without its text, for which reason the call was refused.
+/// Promise 5: a program can tell the reason of a refusal from the error without reading its text.
 #[test]
 fn an_error_names_the_reason_that_is_counted() {
     let server = Server::start(&[PRELOAD, "idgen.allowed_shards = '1-9'"]);

@@ -1,9 +1,9 @@
 /*
- * A disk under the WAL that stalls, fails or is full, and that loses what was not flushed when power fails.
- * It is preloaded into servers. IDGEN_DISK names a file, which is the struct below.
+ * A disk under the WAL that stalls, fails or fills up, and that loses unflushed data when power fails, for servers that
+ * preload this library. IDGEN_DISK names a file with the struct below.
  *
- * Before bytes of a segment are overwritten they go to a journal of the segment's own, IDGEN_DISK.SEGMENT, and a
- * flush empties it. When the server is dead, the journals hold what the disk would still have.
+ * Before bytes of a segment are overwritten, they go to the journal of the segment, IDGEN_DISK.SEGMENT, which a flush
+ * empties. When the server is dead, the journals hold the data that the disk would still have.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -1,9 +1,9 @@
-//! Files of servers for idgenctl, and what it finds on these.
+//! idgenctl for several servers, and the findings of its check.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
-use std::process::Output;
+use std::process::{Command, Output};
 
 use serde_json::Value;
 
@@ -11,7 +11,15 @@ use crate::moment::is_reached;
 use crate::process::{idgenctl, said, servers_folder};
 use crate::server::Server;
 
-/// A file of servers.
+/// idgenctl for the databases `postgres` of these servers.
+pub fn for_servers(servers: &[&Server], args: &[&str]) -> Command {
+    let mut command = idgenctl(args);
+    for server in servers {
+        command.args(["--server", &server.target("postgres")]);
+    }
+    command
+}
+
 pub struct File(pub PathBuf);
 
 impl File {
@@ -31,11 +39,15 @@ impl File {
         File::of(&targets)
     }
 
-    pub fn run(&self, args: &[&str]) -> Output {
-        idgenctl(&[&["--fleet", self.0.to_str().unwrap()], args].concat()).output().unwrap()
+    pub fn command(&self, args: &[&str]) -> Command {
+        idgenctl(&[&["--fleet", self.0.to_str().unwrap()], args].concat())
     }
 
-    /// What the check finds, as its JSON has it. The exit code tells errors from warnings and notes.
+    pub fn run(&self, args: &[&str]) -> Output {
+        self.command(args).output().unwrap()
+    }
+
+    /// The findings of the check as JSON. The exit code tells errors from warnings and notes.
     pub fn findings(&self) -> Vec<Value> {
         let output = self.run(&["check", "--json"]);
         let whole: Value = serde_json::from_slice(&output.stdout)
@@ -47,8 +59,8 @@ impl File {
         findings
     }
 
-    /// Waits until the check finds exactly these, by their kind and server: settings reach the processes of a server
-    /// one by one.
+    /// Waits until the check finds exactly these, by kind and server. Settings reach the processes of a server one by
+    /// one.
     #[track_caller]
     pub fn until_found(&self, expected: &[&str]) -> Vec<Value> {
         let expected: BTreeSet<String> = expected.iter().map(|text| (*text).to_owned()).collect();

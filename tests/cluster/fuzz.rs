@@ -8,7 +8,7 @@ use fastrand::Rng;
 use crate::process::number_variable;
 use crate::server::{PRELOAD, Server, Sql};
 
-/// Texts that are close to valid ones.
+/// Texts that are nearly valid.
 const WORDS: [&str; 14] = [
     "2025-01-01T00:00:00Z",
     "9999-12-31T23:59:59.999+23:59",
@@ -26,7 +26,7 @@ const WORDS: [&str; 14] = [
     "public",
 ];
 
-/// Characters that occur in the forms of a text, and some that do not.
+/// Characters that occur in the forms of a text, and others.
 const CHARACTERS: &str = "0123456789abcdefTZtz+-:., _AEIOULPYXé€𝄞\t\n\r\u{1}\u{85}\u{2028}\\\"'%$";
 
 fn word(rng: &mut Rng) -> String {
@@ -73,10 +73,10 @@ fn timestamp(rng: &mut Rng) -> String {
     }
 }
 
-/// An argument as a literal.
+/// A literal argument.
 ///
 /// # Panics
-/// For a type that no function has had so far.
+/// If the type is new to this test.
 fn argument(rng: &mut Rng, of_type: &str) -> String {
     if rng.u8(..30) == 0 {
         return format!("NULL::{of_type}");
@@ -88,9 +88,9 @@ fn argument(rng: &mut Rng, of_type: &str) -> String {
         "text" => word(rng),
         "timestamp with time zone" => timestamp(rng),
         "regnamespace" | "oid" => integer(rng, 32).unsigned_abs().to_string(),
-        // SQL has no value of it.
+        // SQL has no values of this type.
         "internal" => return "NULL::internal".into(),
-        // No text is accepted for these, which come from the catalog.
+        // PostgreSQL accepts no text for this type, so the value comes from the catalog.
         "pg_node_tree" => return format!("(SELECT adbin FROM pg_attrdef OFFSET {} LIMIT 1)", rng.u8(..5)),
         other => panic!("say what an argument of type {other} can be"),
     };
@@ -101,7 +101,7 @@ fn literal(text: &str) -> String {
     format!("E'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
 }
 
-/// A call of a function, or a setting, with any arguments.
+/// A call of a function or a SET, with random arguments.
 fn call(rng: &mut Rng, surface: &[(String, Vec<String>)], settings: &[String]) -> String {
     if rng.u8(..50) == 0 {
         let value = if rng.bool() { word(rng) } else { integer(rng, 64).to_string() };
@@ -109,7 +109,7 @@ fn call(rng: &mut Rng, surface: &[(String, Vec<String>)], settings: &[String]) -
     }
     let (name, types) = rng.choice(surface).unwrap();
     let arguments: Vec<String> = types.iter().map(|of_type| argument(rng, of_type)).collect();
-    // A few ids of a batch show that it works.
+    // A few ids of a batch are enough.
     format!("SELECT count(r) FROM (SELECT {name}({}) AS r LIMIT 3) AS rows", arguments.join(", "))
 }
 
@@ -137,8 +137,8 @@ fn any_input_is_answered_or_refused() {
     client.run("CREATE TABLE defaults (a bigint DEFAULT snowflake_next_id(200), b text DEFAULT 'b' || snowflake_next_id(),
                                     c integer DEFAULT -7, d text DEFAULT repeat('é', 100))");
 
-    // A hundred calls in a round, each in a block of its own: the way to the server costs more than the call.
-    // Nothing waits, whatever was set before: two thousand million ids are refused at once.
+    // Each round has a hundred calls, each in a block of its own, because the round trip costs more than the call. No
+    // call waits, whatever was set before.
     let sql =
         "CREATE FUNCTION pg_temp.answer(call text) RETURNS text LANGUAGE plpgsql SET idgen.max_wait = 0 AS
                $$ BEGIN EXECUTE call; RETURN 'answered'; EXCEPTION WHEN OTHERS THEN RETURN sqlstate; END $$";
@@ -156,7 +156,7 @@ fn any_input_is_answered_or_refused() {
             assert!(!state.starts_with("XX"), "{state} at {call}");
             *answers.entry(state).or_default() += 1;
         }
-        // No transaction can do this.
+        // This cannot run in a transaction.
         let value = literal(&word(&mut rng));
         let sql = format!("ALTER SYSTEM SET {} = {value}", rng.choice(&settings).unwrap());
         if let Err(error) = client.batch_execute(&sql) {
@@ -164,5 +164,5 @@ fn any_input_is_answered_or_refused() {
         }
     }
     println!("{calls} calls of {} functions: {answers:?}", surface.len());
-    assert_eq!(started(&mut client), before, "neither the server nor the session has ended");
+    assert_eq!(started(&mut client), before, "the server or the session has ended");
 }

@@ -12,8 +12,8 @@ use crate::server::processes::Process;
 use crate::server::{Server, Sql, if_preloaded};
 use crate::standbys::synchronous;
 
-/// Writers keep their transactions open for a while after minting, so that rows become visible in another order
-/// than that of their ids. Some roll back, and some end with their connection.
+/// Writers keep their transactions open for a while after minting, so that rows do not become visible in the order of
+/// their ids. Some transactions are rolled back, and some end with their connection.
 fn write(server: &Server, seed: u64, done: &AtomicBool) {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut client = server.connect();
@@ -31,12 +31,12 @@ fn write(server: &Server, seed: u64, done: &AtomicBool) {
     }
 }
 
-/// The ids from one up to, not including, another.
+/// The ids from `from` up to but not including `upto`.
 fn rows(client: &mut Client, from: i64, upto: i64) -> Vec<i64> {
     client.column(&format!("SELECT id FROM outbox WHERE id >= {from} AND id < {upto} ORDER BY id"))
 }
 
-/// A reader that continues after the greatest id it has seen loses the rows that become visible later. One that
+/// A reader that continues after the greatest id that it has seen loses rows that become visible later. A reader that
 /// reads up to the horizon loses none, even if the clock is set back in the meantime.
 #[test]
 fn a_reader_up_to_the_horizon_misses_nothing() {
@@ -67,7 +67,7 @@ fn a_reader_up_to_the_horizon_misses_nothing() {
         }
         done.store(true, Ordering::Relaxed);
     });
-    // Connections that were merely dropped end on their own.
+    // Dropped connections end by themselves.
     server.wait_until(
         "SELECT count(*) = 0 FROM pg_stat_activity
          WHERE xact_start < now() AND backend_type = 'client backend'",
@@ -76,13 +76,13 @@ fn a_reader_up_to_the_horizon_misses_nothing() {
     let all: Vec<i64> = rows(&mut client, 0, i64::MAX);
     let settled: Vec<i64> = all.iter().copied().filter(|id| *id <= upto).collect();
     println!("{} rows, {} followed; the naive reader has {}", all.len(), safe.len(), naive.len());
-    assert!(safe.len() > 100, "the horizon moves: {} rows of {}", safe.len(), all.len());
+    assert!(safe.len() > 100, "the horizon hardly moves: {} rows of {}", safe.len(), all.len());
     assert_eq!(safe, settled, "rows lost");
     let lost = all.iter().filter(|id| naive.last() >= Some(id) && !naive.contains(id)).count();
-    assert!(lost > 0, "the test can see a lost row");
+    assert!(lost > 0, "the naive reader has lost nothing, so the test shows nothing");
 }
 
-/// A transaction that ends by the death of its backend holds the horizon back no longer.
+/// A transaction whose backend dies no longer holds the horizon back.
 #[test]
 fn a_terminated_backend_holds_no_horizon() {
     let server = Server::start(&[]);
@@ -93,9 +93,9 @@ fn a_terminated_backend_holds_no_horizon() {
     let id: i64 = other.value("SELECT snowflake_next_id(5)");
     let horizon = "SELECT snowflake_safe_horizon(), pg_sleep(0.02)";
     client.query_one(horizon, &[]).unwrap();
-    assert!(client.value::<i64>(horizon) <= id, "it holds while it is open");
+    assert!(client.value::<i64>(horizon) <= id, "an open transaction does not hold the horizon back");
     client.query_one("SELECT pg_terminate_backend($1, 5000)", &[&pid]).unwrap();
-    assert!(client.value::<i64>(horizon) > id, "and no longer");
+    assert!(client.value::<i64>(horizon) > id, "an ended transaction holds the horizon back");
 }
 
 const HORIZON: &str = "SELECT snowflake_safe_horizon()";
@@ -106,7 +106,7 @@ fn horizon(client: &mut Client) -> i64 {
     client.value(HORIZON)
 }
 
-/// A row is inserted, and the horizon passes it.
+/// Inserts a row, and returns a horizon past it.
 fn horizon_past_a_row(client: &mut Client) -> i64 {
     let id: i64 = client.value("INSERT INTO outbox VALUES (snowflake_next_id(5)) RETURNING id");
     let passed = (0..1000).map(|_| horizon(client)).find(|upto| *upto > id);
@@ -115,7 +115,7 @@ fn horizon_past_a_row(client: &mut Client) -> i64 {
 
 const OUTBOX: &str = "CREATE TABLE outbox (id bigint PRIMARY KEY)";
 
-/// After a restart with the clock behind, the horizon is where it was or further, so the recipe of docs/cookbook.md
+/// After a restart with the clock behind, the horizon has not gone back, so that the recipe of docs/cookbook.md
 /// delivers no row twice.
 #[test]
 fn the_horizon_never_goes_back_over_a_restart() {
@@ -124,7 +124,7 @@ fn the_horizon_never_goes_back_over_a_restart() {
     let (mut delivered, mut upto) = (Vec::new(), 0);
     for (stop, clock) in [("fast", -0.8), ("immediate", -1.6), ("fast", -60.0), ("immediate", -120.0)] {
         let mut client = server.connect();
-        // With the clock a minute back no id is minted, and the horizon stays.
+        // With its clock a minute behind, the server mints nothing, and the horizon stays.
         let now = if clock > -100.0 { horizon_past_a_row(&mut client) } else { horizon(&mut client) };
         delivered.extend(rows(&mut client, upto, now));
         upto = now;
@@ -138,23 +138,22 @@ fn the_horizon_never_goes_back_over_a_restart() {
     assert_eq!(delivered, rows(&mut server.connect(), 0, upto), "each row once");
 }
 
-/// A failover to a synchronous standby does not take the horizon back either: a horizon that was returned is below a
-/// mark that the standby has. A server that starts from a mark that the standby may lack returns none until the
-/// standby has it.
+/// A failover to a synchronous standby does not take the horizon back either: every horizon is below a mark of the
+/// standby. A server that starts from a mark that the standby may lack returns no horizon until the standby has it.
 #[test]
 fn the_horizon_never_goes_back_over_a_synchronous_failover() {
     let (primary, standby) = synchronous();
     primary.run(OUTBOX);
     let upto = horizon_past_a_row(&mut primary.connect());
 
-    // The mark of the call that fails is on the primary's disk alone, and the next run begins with it.
+    // The mark of the failing call is on the primary's disk alone, and the next run begins with it.
     standby.stop("fast");
     let mint = "SELECT snowflake_next_id(5)";
     let error = within_seconds(60, || primary.connect().batch_execute(mint).err()).expect("no standby");
     assert_eq!(error.code().unwrap().code(), "40001", "{error}");
     primary.restart_at("immediate", 0.0);
     let mut client = primary.reconnect();
-    // Should it wait as a commit does, it would wait for good.
+    // If the call waited like a commit, it would never end.
     client.run("SET statement_timeout = '60s'");
     assert_eq!(client.code(HORIZON), "40001");
     standby.up();
@@ -169,8 +168,8 @@ fn the_horizon_never_goes_back_over_a_synchronous_failover() {
     assert!(then >= now, "the failover takes the horizon back from {now} to {then}");
 }
 
-/// Nor is a horizon returned that rests on a mark from before synchronous standbys were configured, until they have
-/// it.
+/// A horizon that rests on a mark from before synchronous standbys were configured is not returned until they have the
+/// mark.
 #[test]
 fn the_horizon_waits_for_standbys_as_commits_do() {
     let server = Server::start(&["idgen.max_wait = 300ms"]);
@@ -178,12 +177,12 @@ fn the_horizon_waits_for_standbys_as_commits_do() {
     client.run(OUTBOX);
     let upto = horizon_past_a_row(&mut client);
     server.set("synchronous_standby_names", "twin");
-    // Commits do not wait either before the checkpointer has read the setting.
+    // Like commits, calls wait once the checkpointer has read the setting.
     let error = within_seconds(10, || client.query_one(HORIZON, &[]).err());
     let error = error.expect("no standby has the mark");
     assert_eq!(error.code().unwrap().code(), "40001", "{error}");
     let twin = server.standby("twin");
-    // A standby that already has everything may report so only after ten seconds.
+    // A standby that already has everything may report this as late as after ten seconds.
     let now = (0..1000).find_map(|_| client.query_one(HORIZON, &[]).ok());
     let now: i64 = now.expect("the standby has the mark").get(0);
     assert!(now >= upto, "from {upto} to {now}");
@@ -195,15 +194,15 @@ fn the_horizon_waits_for_standbys_as_commits_do() {
     assert!(then >= now, "the failover takes the horizon back from {now} to {then}");
 }
 
-/// The position that a reader on a standby asks the primary for, by the recipe of docs/cookbook.md.
+/// The position that a reader on a standby gets from the primary, by the recipe of docs/cookbook.md.
 fn position_to_replay(client: &mut Client) -> String {
     const POSITION: &str = "pg_logical_emit_message(false, 'follow', '')";
     assert!(include_str!("../../docs/cookbook.md").contains(&format!("SELECT {POSITION} AS position")));
     client.value(&format!("SELECT {POSITION}::text"))
 }
 
-/// A reader on a standby, by the recipe of docs/cookbook.md: rows are visible on the primary, and below the
-/// horizon, before the record of their commit has left the buffers of the WAL.
+/// By the recipe of docs/cookbook.md, a reader on a standby misses nothing, although rows may be visible on the
+/// primary, and below the horizon, while the records of their commits are still in the WAL buffers.
 #[test]
 fn a_reader_on_a_standby_misses_nothing() {
     let primary = Server::start(&["synchronous_commit = off", "wal_writer_delay = 1s"]);
@@ -218,8 +217,8 @@ fn a_reader_on_a_standby_misses_nothing() {
     }
 }
 
-/// The recipe also works while the primary is idle at the start of a page, as after a switch for `archive_timeout`: its
-/// insert position contains the header of that page, which no standby replays until the primary writes more.
+/// The recipe also works while the primary is idle at the start of a WAL page, as after a switch for `archive_timeout`.
+/// Its insert position is then behind the page's header, which standbys do not replay until the primary writes more.
 #[test]
 fn a_reader_on_a_standby_of_an_idle_primary_waits_for_nobody() {
     let primary = Server::start(&["autovacuum = off"]);
@@ -227,13 +226,13 @@ fn a_reader_on_a_standby_of_an_idle_primary_waits_for_nobody() {
     let mut client = primary.connect();
     client.run(&format!("{OUTBOX}; CREATE ROLE reader LOGIN"));
     let upto = horizon_past_a_row(&mut client);
-    // These write now and then by themselves, which ends the state.
+    // These processes write at times, which would end this state.
     let writers =
         "SELECT pid FROM pg_stat_activity WHERE backend_type IN ('background writer', 'checkpointer')";
     let writers: Vec<Process> = client.column(writers).into_iter().filter_map(Process::find).collect();
     assert!(writers.len() == 2 && writers.iter().all(Process::stop), "{writers:?}");
 
-    // The query may write when it is run for the first time, because it reads the catalog.
+    // The first run of the query may write, because it reads the catalog.
     let place = "SELECT pg_current_wal_insert_lsn()::text,
                         (pg_current_wal_insert_lsn() - '0/0')::bigint % current_setting('wal_block_size')::integer";
     let idle = (0..100).find_map(|_| {
@@ -245,7 +244,7 @@ fn a_reader_on_a_standby_of_an_idle_primary_waits_for_nobody() {
     let there: bool = standby.answer(&format!("SELECT pg_last_wal_replay_lsn() >= '{insert}'"));
     assert!(!there, "this state does not tell one position from the other");
 
-    // Any role may ask.
+    // Any role may get the position.
     let mut reader = primary.connect_as("reader");
     reader.run("SET default_transaction_read_only = on");
     let position = position_to_replay(&mut reader);
@@ -254,8 +253,8 @@ fn a_reader_on_a_standby_of_an_idle_primary_waits_for_nobody() {
     writers.iter().for_each(Process::go_on);
 }
 
-/// A reader that waits for a table that is being rewritten sees its rows if it asks by a plain statement, or by one
-/// that the driver has prepared. With SQL's EXECUTE its snapshot is from before, as docs/cookbook.md warns.
+/// A reader that waits for a table that is being rewritten sees the rows if its statement is plain or prepared by the
+/// driver. EXECUTE takes its snapshot before the wait, as docs/cookbook.md warns.
 #[test]
 fn a_reader_waits_for_a_table_that_is_rewritten() {
     const COUNT: &str = "SELECT count(*) FROM outbox";
@@ -286,7 +285,7 @@ fn a_reader_waits_for_a_table_that_is_rewritten() {
     assert_eq!(counts, [100, 100, 0]);
 }
 
-/// Makes a table into which nothing is committed before this session lets go of an advisory lock.
+/// Creates a table into which others can commit rows only when this session releases an advisory lock.
 fn held_table(keeper: &mut Client) {
     keeper.run(
         "CREATE TABLE held (n integer, id bigint DEFAULT snowflake_next_id(5));
@@ -298,18 +297,18 @@ fn held_table(keeper: &mut Client) {
     );
 }
 
-/// Somebody is about to commit a row of the table.
+/// Whether a transaction is about to commit a row of the table.
 const HELD: &str = "SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
 
-/// Some libraries commit a part of the transaction elsewhere in their callback at its end. Its ids are not
-/// settled before, in whichever order the libraries are loaded.
+/// Some libraries commit a part of a transaction elsewhere, in their callback at its end. Its ids are not settled
+/// before, whatever the order of the libraries.
 #[test]
 fn what_other_libraries_commit_at_the_end_is_settled_after() {
     let Some(library) = test_library() else {
         return lacks("the package with the headers of the server");
     };
     for order in [["idgen", &library], [&library, "idgen"]] {
-        // The writer's session loads what is not preloaded, in this order too.
+        // The writer's session loads the other libraries in the same order.
         let preloaded: Vec<_> = order.into_iter().take_while(|name| preloads() || *name != "idgen").collect();
         let server = Server::start(&[&format!("shared_preload_libraries = '{}'", preloaded.join(","))]);
         let mut keeper = server.connect();
@@ -331,12 +330,12 @@ fn what_other_libraries_commit_at_the_end_is_settled_after() {
         keeper.run("SELECT pg_advisory_unlock(1)");
         commit.join().unwrap().unwrap();
         assert_eq!(keeper.value::<i64>("SELECT id FROM held"), id);
-        assert!(horizon(&mut keeper) > id, "and passes it then");
+        assert!(horizon(&mut keeper) > id, "the horizon does not pass it afterwards");
     }
 }
 
-/// Processes other than client sessions mint too, and hold back the horizon until their transaction has ended: a
-/// background worker, here one that applies replicated rows, and a WAL sender that runs SQL.
+/// Other processes than client sessions mint too, and hold the horizon back until their transactions have ended:
+/// background workers, here one that applies replicated rows, and WAL senders that run SQL.
 #[test]
 fn workers_and_wal_senders_hold_the_horizon() {
     let server = Server::start(&["wal_level = logical"]);
@@ -368,10 +367,10 @@ fn workers_and_wal_senders_hold_the_horizon() {
         server.wait_until("SELECT count(*) = 0 FROM pg_locks WHERE locktype = 'advisory'");
         let id: i64 = keeper.value("DELETE FROM held RETURNING id");
         assert!(before <= id, "{before} passes {id} of a {who} before its row is there");
-        assert!(horizon(keeper) > id, "and passes it then");
+        assert!(horizon(keeper) > id, "the horizon does not pass it afterwards");
         keeper.run("SELECT pg_advisory_lock(1)");
     };
-    // The column that is not replicated gets its default on the subscriber.
+    // On the subscriber, the column that is not replicated gets its default.
     primary.run("INSERT INTO held VALUES (1)");
     held(&mut keeper, "worker");
 

@@ -1,5 +1,5 @@
-//! idgen as CloudNativePG runs it: in a folder separate from those of the server, and with standbys that the
-//! operator names. Neither the operator nor Kubernetes is present: the tests write and run what it would.
+//! idgen as CloudNativePG runs it: in a folder of its own, and with standbys that the operator names. The tests write
+//! and run what the operator would, without it and without Kubernetes.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -14,7 +14,7 @@ use crate::process::{
     command, feed, library, major_version, output_of_run, run, said_by_pg_config, servers_folder, skipped,
     top,
 };
-use crate::server::{Build, Server, Sql};
+use crate::server::{Build, PRELOAD, Server, Sql};
 use crate::upgrades::{Moving, catalog, difference};
 
 fn manifest(name: &str) -> Yaml {
@@ -26,7 +26,7 @@ fn text(yaml: &Yaml) -> &str {
     yaml.as_str().unwrap_or_else(|| panic!("no text: {yaml:?}"))
 }
 
-/// Whether PostgreSQL looks for extensions in other folders than its own.
+/// Whether PostgreSQL finds extensions in folders other than its own.
 fn has_folders() -> bool {
     let has = major_version() >= 18;
     if !has {
@@ -35,14 +35,12 @@ fn has_folders() -> bool {
     has
 }
 
-/// The files of today's version.
 const EVERYTHING: &str = "idgen.control idgen--*.sql idgen--*.control";
 
-/// A folder with the content of the extension's image.
+/// A folder with the files of the extension's image.
 struct Image(PathBuf);
 
 impl Image {
-    /// The image of today's version.
     fn of_today(name: &str) -> Image {
         Image::with(name, EVERYTHING)
     }
@@ -53,7 +51,7 @@ impl Image {
         image
     }
 
-    /// The image of the first version, as far as SQL is concerned.
+    /// The image of the first version, with the current library.
     fn of_the_first(name: &str) -> Image {
         let image = Image::with(name, "idgen--0.1.0.sql");
         let mut tee = command("tee");
@@ -63,7 +61,7 @@ impl Image {
         image
     }
 
-    /// Replaces the content of the folder, as a newer image does.
+    /// Replaces the files of the folder, as a newer image does.
     fn fill(&self, scripts: &str) {
         let script = r#"
             rm -rf "$1" && mkdir -p "$1/lib" "$1/share/extension" && cp "$2" "$1/lib" && cd "$3/extension" &&
@@ -75,7 +73,7 @@ impl Image {
             .arg(said_by_pg_config("--sharedir")));
     }
 
-    /// The lines that the operator writes for the manifest, with the image in this folder.
+    /// The operator's configuration for the manifest, with the image in this folder.
     fn settings(&self) -> String {
         let postgresql = &manifest("cluster.yaml")["postgresql"];
         let libraries = postgresql["shared_preload_libraries"].as_vec().expect("libraries");
@@ -105,7 +103,7 @@ impl Drop for Image {
     }
 }
 
-/// The actions of the operator for both manifests, with this version of idgen.
+/// Does what the operator does for both manifests, with this version of idgen.
 fn set_up(server: &Server, version: &str) {
     let mut admin = server.connect();
     admin.run("CREATE ROLE app");
@@ -132,7 +130,7 @@ fn version() -> String {
     text(&manifest("database.yaml")["extensions"][0]["version"]).to_owned()
 }
 
-/// The files named like the library that a session has mapped.
+/// The files named idgen.so that a session has mapped.
 fn loaded(client: &mut Client) -> Vec<String> {
     let pid: i32 = client.value("SELECT pg_backend_pid()");
     let maps = output_of_run(command("cat").arg(format!("/proc/{pid}/maps")));
@@ -142,9 +140,9 @@ fn loaded(client: &mut Client) -> Vec<String> {
     files
 }
 
-/// With both manifests, and without idgen in its own folders, a server behaves as if idgen were installed: the
-/// library and the scripts are those of the folder, ordinary roles create the extension and mint, and minting
-/// continues after a crash and on a standby with a folder of its own.
+/// With both manifests and without idgen in its own folders, a server behaves as if idgen were installed. The library
+/// and the scripts come from the folder, ordinary roles create the extension and mint, and minting continues after a
+/// crash and on a standby with a folder of its own.
 #[test]
 fn a_folder_of_its_own_is_enough() {
     if !has_folders() {
@@ -162,9 +160,9 @@ fn a_folder_of_its_own_is_enough() {
     client.run("RESET extension_control_path");
     assert_eq!(loaded(&mut client), [image.0.join("lib/idgen.so").display().to_string()]);
 
-    // The objects are the same as after an installation. PostgreSQL searched the library for each function when it was
-    // created.
-    let installed = Server::start_preloaded();
+    // The objects are the same as after an installation, for which PostgreSQL has searched the library for each
+    // function.
+    let installed = Server::start_plain(&[PRELOAD]);
     set_up(&installed, &version());
     assert_eq!(difference(&catalog(&mut client), &catalog(&mut installed.connect_to("app"))), [""; 0]);
     client.run("SELECT snowflake_next_id_js(5), snowflake_advance(5, 0), snowflake_safe_horizon(), d.*
@@ -174,7 +172,7 @@ fn a_folder_of_its_own_is_enough() {
     let files = "SELECT DISTINCT convert_from(probin::text::bytea, 'UTF8') FROM pg_proc WHERE prosrc LIKE '%\\_wrapper'";
     assert_eq!(client.column::<String>(files), ["idgen"], "no folder is in a catalog");
 
-    // The owner of the database, and the owner of another one.
+    // The owners of this database and of another one.
     client.run("SET ROLE app; CREATE SCHEMA own; SET search_path = own, idgen");
     client.run("CREATE TABLE users (id bigint PRIMARY KEY DEFAULT snowflake_next_id(5), name text)");
     assert_eq!(client.value::<i32>("INSERT INTO users (name) VALUES ('Ada') RETURNING shard_of(id)"), 5);
@@ -182,7 +180,7 @@ fn a_folder_of_its_own_is_enough() {
     assert!(beyond.message().contains("may not mint"), "{beyond}");
     server.run("CREATE DATABASE owned OWNER app");
     let mut owner = server.connect_to("owned");
-    // The control file of that version, in the same folder, does not let ordinary roles create it.
+    // By its control file in the same folder, ordinary roles cannot create that version.
     assert_eq!(owner.code("SET ROLE app; CREATE EXTENSION idgen VERSION '0.1.0'"), "42501");
     owner.run("SET ROLE app; CREATE EXTENSION idgen; SELECT snowflake_next_id(5)");
     let by = "SELECT extowner::regrole::text FROM pg_extension WHERE extname = 'idgen'";
@@ -205,10 +203,9 @@ fn a_folder_of_its_own_is_enough() {
     drop(image);
     standby.promote();
     clients.move_to(&standby);
-    clients.wait_for_ids(1500);
-    clients.finish(&mut ledger);
+    clients.finish_after(1500, &mut ledger);
 
-    // idgen is removed as the page says: first the extension, then the preload, the mark and the folder.
+    // As the page says, first the extension is removed, then the preload, the mark and the folder.
     standby.connect_to("app").run("DROP TABLE own.users");
     for database in ["app", "owned", "postgres"] {
         standby.connect_to(database).run("DROP EXTENSION IF EXISTS \"idgen\"");
@@ -221,8 +218,8 @@ fn a_folder_of_its_own_is_enough() {
     standby.restart();
 }
 
-/// A newer image: each server gets its files while it is stopped, the standby first. Clients mint all the time,
-/// with the functions of the old version; the extension is updated once the script has arrived.
+/// Each server gets the files of a newer image while it is stopped, the standby first. Clients mint all the time, with
+/// the functions of the old version, and the extension is updated once the script has arrived.
 #[test]
 fn a_newer_image_is_rolled_out() {
     if !has_folders() {
@@ -254,8 +251,7 @@ fn a_newer_image_is_rolled_out() {
     server.up();
     let mut client = standby.connect_to("app");
     client.run(&update);
-    clients.wait_for_ids(500);
-    clients.finish(&mut ledger);
+    clients.finish_after(500, &mut ledger);
 
     let new = Image::of_today("image-beside");
     let newest = new.start();
@@ -263,8 +259,8 @@ fn a_newer_image_is_rolled_out() {
     assert_eq!(difference(&catalog(&mut client), &catalog(&mut newest.connect_to("app"))), [""; 0]);
 }
 
-/// pg_upgrade with an image for each server, and a dump of a server on which idgen was installed: both find the
-/// library in the new folder, and so does the server if that folder changes afterwards.
+/// pg_upgrade with an image for each server, and the restore of a dump of a server with idgen installed, find the
+/// library in the new folder. So does the server if that folder changes afterwards.
 #[test]
 fn data_moves_between_folders() {
     if !has_folders() {
@@ -285,14 +281,13 @@ fn data_moves_between_folders() {
     moving.go_on(&new);
     drop(new);
 
-    let installed = Server::start_preloaded();
+    let installed = Server::start_plain(&[PRELOAD]);
     installed.run("CREATE EXTENSION idgen VERSION '0.1.0'");
     let moving = Moving::from(installed);
     moving.go_on_by_dump(&image.start());
 }
 
-/// Sets the names that the operator writes for the manifest: those of the replicas, whether it sees them or not, and of
-/// the primary.
+/// Sets the names that the operator writes for the manifest: those of all replicas and of the primary.
 fn name_standbys(primary: &Server, names: &str) {
     let synchronous = &manifest("cluster.yaml")["postgresql"]["synchronous"];
     assert_eq!((text(&synchronous["method"]), text(&synchronous["dataDurability"])), ("any", "required"));
@@ -301,9 +296,9 @@ fn name_standbys(primary: &Server, names: &str) {
     primary.run("CHECKPOINT");
 }
 
-/// Promise 1 with the standbys of the manifest: ids need one of two. Minting continues if one of them is gone, and
-/// stops if both are. The operator promotes the standby that has all marks, as the quorum requires. With a clock that
-/// is behind, that standby begins after all ids, and the other one would repeat some.
+/// Promise 1 with the standbys of the manifest: ids need one of the two. Minting continues if one of them is gone, and
+/// stops if both are. As the quorum requires, the operator promotes the standby with all marks. With its clock behind,
+/// that standby begins above all ids, of which the other one would repeat some.
 #[test]
 fn one_of_two_standbys_has_each_mark() {
     let primary = Server::start(&["idgen.max_wait = 500ms", "wal_log_hints = on"]);
@@ -313,7 +308,7 @@ fn one_of_two_standbys_has_each_mark() {
     let mut ledger = Ledger::default();
     let mut client = primary.connect();
     ledger.mint(&mut client);
-    // Longer than a mark lasts, here and below.
+    // Longer than a mark lasts.
     let pass = || thread::sleep(Duration::from_millis(2500));
 
     second.stop("fast");
@@ -340,6 +335,5 @@ fn one_of_two_standbys_has_each_mark() {
     let mut follower = second.connect();
     follower.run(&format!("ALTER SYSTEM SET primary_conninfo = '{source}'"));
     follower.run("SELECT pg_reload_conf()");
-    clients.wait_for_ids(3000);
-    clients.finish(&mut ledger);
+    clients.finish_after(3000, &mut ledger);
 }

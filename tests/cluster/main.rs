@@ -1,8 +1,7 @@
-//! Tests on real throw-away servers: what needs several backends, signals or restarts.
-//! `make test` runs them; docs/guarantees.md lists the promises they name.
+//! Tests on real throw-away servers, for everything that takes several backends, signals or restarts. `make test` runs
+//! them. docs/guarantees.md lists the promises that they name.
 #![allow(clippy::unwrap_used)]
 
-mod administration;
 mod alerts;
 mod campaign;
 mod check;
@@ -12,6 +11,7 @@ mod coming_from;
 mod companions;
 mod counters;
 mod crashes;
+mod enable;
 mod fleet;
 mod fuzz;
 mod horizon;

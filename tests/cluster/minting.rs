@@ -6,14 +6,13 @@ use std::thread;
 
 use postgres::Client;
 
-use crate::clients::Ledger;
+use crate::clients::{Ledger, at_once};
 use crate::moment::{is_reached, within_seconds};
 use crate::server::{PRELOAD, Server, Sql};
 
 const CLIENTS: usize = 8;
 const IDS: usize = 200_000;
 
-/// Mints by statements of different sizes, so that single calls and long runs alternate.
 fn mint(client: &mut Client, expression: &str, count: usize) -> Vec<i64> {
     let mut ids = Vec::with_capacity(count);
     let statement =
@@ -30,34 +29,19 @@ fn mint(client: &mut Client, expression: &str, count: usize) -> Vec<i64> {
     ids
 }
 
-/// Runs `work` for every client at once.
-fn at_once<T: Send>(clients: Vec<Client>, work: impl Fn(usize, Client) -> T + Sync) -> Vec<T> {
-    thread::scope(|scope| {
-        let work = &work;
-        let threads: Vec<_> = clients
-            .into_iter()
-            .enumerate()
-            .map(|(number, client)| scope.spawn(move || work(number, client)))
-            .collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-    })
-}
-
 fn shard_of(id: i64) -> i64 {
     id >> 10 & 8191
 }
 
-/// Each id is given once, and the ids of each client increase.
+/// Checks that no id occurs twice, and that each client's ids increase.
 fn assert_kept(clients: &[Vec<i64>]) {
     let mut ledger = Ledger::default();
     clients.iter().for_each(|ids| ledger.add(ids));
 }
 
-/// Eight clients mint by this expression, for each of these shards in turn.
 fn eight_clients(expression: &str, shards: Range<i64>) {
     let server = Server::start(&[]);
-    let clients = (0..CLIENTS).map(|_| server.connect()).collect();
-    let ids = at_once(clients, |_, mut client| mint(&mut client, expression, IDS));
+    let ids = at_once(0..CLIENTS, |_| mint(&mut server.connect(), expression, IDS));
     for ids in &ids {
         assert_eq!(ids.len(), IDS);
         assert!(ids.iter().all(|id| shards.contains(&shard_of(*id))));
@@ -86,24 +70,23 @@ fn two_databases_on_one_shard() {
     let server = Server::start(&[]);
     server.run("CREATE DATABASE other");
     server.connect_to("other").run("CREATE EXTENSION idgen");
-    let clients = (0..CLIENTS).map(|n| server.connect_to(["postgres", "other"][n % 2])).collect();
-    let ids = at_once(clients, |number, mut client| match number {
-        0..4 => mint(&mut client, "snowflake_next_id(5)", 50_000),
-        _ => mint(&mut client, "snowflake_next_ids(5, 1 + i % 3)", 50_000),
+    let ids = at_once(0..CLIENTS, |number| {
+        let expression = ["snowflake_next_id(5)", "snowflake_next_ids(5, 1 + i % 3)"][number / (CLIENTS / 2)];
+        mint(&mut server.connect_to(["postgres", "other"][number % 2]), expression, 50_000)
     });
     assert!(ids.iter().all(|ids| ids.len() >= 50_000));
     assert_kept(&ids);
 }
 
-/// Promise 2: with `idgen.max_lease = 1` ids are strictly increasing across all backends. The lock
-/// makes each call end before the next one begins.
+/// Promise 2: with `idgen.max_lease = 1` ids increase strictly across all backends. The lock makes each call end before
+/// the next one begins.
 #[test]
 fn leases_of_one_are_in_strict_order() {
     let server = Server::start(&[]);
     let ids = Mutex::new(Vec::new());
-    let clients = (0..2).map(|_| server.connect()).collect();
-    at_once(clients, |_, mut client| {
-        // Longer leases of before must not survive the SET.
+    at_once(0..2, |_| {
+        let mut client = server.connect();
+        // An earlier, longer lease must not survive the SET.
         mint(&mut client, "snowflake_next_id(5)", 1000);
         client.run("SET idgen.max_lease = 1");
         let call = client.prepare("SELECT snowflake_next_id(5)").unwrap();
@@ -122,7 +105,7 @@ fn leases_of_one_are_in_strict_order() {
 /// Shared memory for the slots and the mark, in bytes. The pages name this number: tests/lint/pages.rs compares them.
 const SHARED_MEMORY: i64 = 541_120;
 
-/// The price, however many connections there may be.
+/// The price for any number of connections.
 #[test]
 fn shared_memory_is_as_large_as_the_pages_say() {
     let sizes = |max_connections: u32| {
@@ -136,38 +119,7 @@ fn shared_memory_is_as_large_as_the_pages_say() {
     assert_eq!(many[1] - few[1], 500 * 40, "40 bytes for each connection");
 }
 
-/// Promise 1: a backend killed at any point takes the whole server through recovery; minting continues.
-#[test]
-fn a_backend_is_killed_while_minting() {
-    let server = Server::start(&[]);
-    let mut ids: Vec<Vec<i64>> = Vec::new();
-    for _ in 0..3 {
-        let mut clients: Vec<_> = (0..4).map(|_| server.reconnect()).collect();
-        let victim = clients[0].value("SELECT pg_backend_pid()");
-        let minters = at_once(clients, |number, mut client| {
-            let mut ids = Vec::new();
-            let statement = client.prepare("SELECT snowflake_next_id(5)").unwrap();
-            loop {
-                match client.query_one(&statement, &[]) {
-                    Ok(row) => ids.push(row.get::<_, i64>(0)),
-                    Err(_) => return ids,
-                }
-                if number == 1 && ids.len() == 2000 {
-                    server.signal("KILL", victim);
-                }
-            }
-        });
-        ids.extend(minters);
-    }
-    let mut client = server.reconnect();
-    ids.push(mint(&mut client, "snowflake_next_id(5)", 1000));
-    assert_eq!(server.log().matches("was terminated by signal 9").count(), 3);
-    assert_kept(&ids);
-    assert!(ids.iter().flatten().count() > 3 * 2000);
-}
-
-/// Promises 1 and 2: a timer of PostgreSQL that goes off at any point of a call does no harm. Its handler reads the
-/// clock too.
+/// Promises 1 and 2: a timer of PostgreSQL, whose handler reads the clock too, may go off at any point of a call.
 #[test]
 fn timers_go_off_in_calls() {
     let server = Server::start(&["client_connection_check_interval = 1ms"]);
@@ -185,13 +137,13 @@ fn timers_go_off_in_calls() {
         }
     });
     if !is_reached(300, || minter.is_finished()) {
-        // A session that waits for its own lock answers to nothing else.
+        // A session that waits for its own lock accepts no other signal.
         server.signal("KILL", pid);
     }
     minter.join().unwrap();
 }
 
-/// A subscriber gives each replicated row an id of its own: the rows that are there, which COPY loads, and later ones.
+/// A subscriber gives each replicated row an id: existing rows, which COPY loads, and later ones.
 #[test]
 fn each_replicated_row_gets_an_id() {
     let server = Server::start(&["wal_level = logical"]);
@@ -221,13 +173,13 @@ fn each_replicated_row_gets_an_id() {
     subscriber.run("DROP SUBSCRIPTION own");
 }
 
-/// A function that mints may be dropped while another session plans a call of it: that is an error, and no crash.
+/// If a function that mints is dropped while another session plans a call of it, that is an error and not a crash.
 #[test]
 fn a_function_is_dropped_while_its_call_is_planned() {
     let server = Server::start(&[]);
     let mut planner = server.connect();
     planner.run("CREATE TABLE rows (n integer, id bigint DEFAULT snowflake_next_id(5))");
-    // The session now knows the table and the function, but not yet the support function that the planner will ask.
+    // The session has the table and the function in its caches, but not the support function for the planner.
     let mut planner = server.connect();
     planner.run("COPY rows TO '/dev/null'; SELECT 'snowflake_next_id(integer)'::regprocedure");
     let mut dropper = server.connect();
@@ -241,7 +193,7 @@ fn a_function_is_dropped_while_its_call_is_planned() {
     );
     let planned = thread::spawn(move || planner.batch_execute("COPY rows (n) FROM PROGRAM 'echo 1'"));
     let waits = "SELECT count(*) > 0 FROM pg_locks WHERE NOT granted AND relation = 'pg_proc'::regclass";
-    assert!(is_reached(60, || dropper.value(waits)), "nobody waits for pg_proc");
+    assert!(is_reached(60, || dropper.value(waits)), "the planner does not wait for pg_proc");
     dropper.run("COMMIT");
     let error = planned.join().unwrap().unwrap_err();
     assert!(error.as_db_error().is_some_and(|error| error.message().contains("function")), "{error:?}");

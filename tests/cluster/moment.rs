@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 pub use promises::Moment;
 
-/// This moment of this process, by the true clock and by one that setting the clock does not move.
+/// The current moment, by the system clock and by a monotonic one.
 pub fn now() -> Moment {
     static FIRST: OnceLock<Instant> = OnceLock::new();
     let us = FIRST.get_or_init(Instant::now).elapsed().as_micros() as u64;
@@ -14,7 +14,7 @@ pub fn now() -> Moment {
     Moment { us, unix_us: unix.as_micros() as i64 }
 }
 
-/// A condition that is reached within this many seconds.
+/// Repeats `find` for at most this many seconds until it finds something.
 pub fn within_seconds<T>(seconds: u64, mut find: impl FnMut() -> Option<T>) -> Option<T> {
     let begun = Instant::now();
     loop {
@@ -26,7 +26,7 @@ pub fn within_seconds<T>(seconds: u64, mut find: impl FnMut() -> Option<T>) -> O
     }
 }
 
-/// Whether a condition is true within this many seconds.
+/// Whether a condition becomes true within this many seconds.
 pub fn is_reached(seconds: u64, mut condition: impl FnMut() -> bool) -> bool {
     within_seconds(seconds, || condition().then_some(())).is_some()
 }

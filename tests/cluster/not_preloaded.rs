@@ -1,6 +1,6 @@
-//! Servers that do not preload the library, from PostgreSQL 17 on: shared memory is allocated by the session that first
-//! needs it. What must not happen then, besides what must not happen anyway. With IDGEN_PRELOAD=no, the tests of the
-//! other promises run on such servers too.
+//! Servers that do not preload the library, from PostgreSQL 17 on, where the first session that needs the shared memory
+//! allocates it. These tests cover what is special there. With IDGEN_PRELOAD=no, the tests of other promises run on
+//! such servers too.
 
 use std::sync::Barrier;
 use std::thread;
@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use postgres::{Client, Config, NoTls};
 
-use crate::clients::{Clients, Ledger};
-use crate::moment::{is_reached, within_seconds};
-use crate::origins::limit_of_origins;
+use crate::clients::{Clients, Ledger, at_once};
+use crate::moment::is_reached;
+use crate::origins::{limit_of_origins, room_for};
 use crate::process::{command, library, major_version, run};
 use crate::server::{Build, Server, Sql};
 
@@ -37,12 +37,12 @@ fn server_of(build: Build, settings: &[&str]) -> Option<Server> {
 
 const MINT: &str = "SELECT snowflake_next_id(1)";
 
-/// A session whose client gives these settings when it connects.
+/// A session whose client sets this at the start of the connection.
 fn with(server: &Server, settings: &str) -> Client {
     Client::connect(&format!("{} options='{settings}'", server.target("postgres")), NoTls).unwrap()
 }
 
-/// It is refused because of this setting.
+/// Checks that a call is refused because of this setting.
 #[track_caller]
 fn assert_refused(client: &mut Client, setting: &str) {
     let error = client.error(MINT);
@@ -50,7 +50,7 @@ fn assert_refused(client: &mut Client, setting: &str) {
     assert!(error.message().ends_with(&format!("because \"{setting}\" is set")), "{error:?}");
 }
 
-/// Promise 5: before PostgreSQL 17 the error says what is missing, and what to do.
+/// Promise 5: before PostgreSQL 17 the error says what is missing and what to do.
 #[test]
 fn earlier_releases_ask_for_the_preload() {
     if major_version() >= 17 {
@@ -69,8 +69,8 @@ fn earlier_releases_ask_for_the_preload() {
     }
 }
 
-/// Promise 9: CREATE EXTENSION is all that it takes, and no id comes again over crashes of a backend, of the server, and
-/// from one mode to the other.
+/// Promise 9: CREATE EXTENSION is enough, and no id is repeated over crashes of a backend or the server, or over a
+/// change from one mode to the other.
 #[test]
 fn nothing_else_is_needed() {
     let Some(server) = server(&[]) else { return };
@@ -89,14 +89,13 @@ fn nothing_else_is_needed() {
             4 => server.restart_with(&["shared_preload_libraries = 'idgen'"]),
             _ => server.restart_with(&["shared_preload_libraries = ''"]),
         }
-        clients.wait_for_ids(1000);
-        clients.finish(&mut ledger);
+        clients.finish_after(1000, &mut ledger);
     }
     assert!(server.reconnect().value::<i64>(MINT) > last);
 }
 
-/// Promise 9: the owner of a database, who may create the extension, writes no mark that would take a standby down. What
-/// the hint says lets him mint.
+/// Promise 9: the owner of a database, who may create the extension, cannot write a mark that would take a standby
+/// down. After what the hint says, the owner can mint.
 #[test]
 fn only_a_superuser_begins() {
     if major_version() < 17 {
@@ -104,7 +103,7 @@ fn only_a_superuser_begins() {
     }
     let server = Server::start_plain(&[]);
     let standby = server.standby("twin");
-    standby.restart_with(&[&format!("{} = 0", limit_of_origins())]);
+    standby.restart_with(&[&room_for(0)]);
     server.run("CREATE ROLE owner LOGIN");
     server.run("CREATE DATABASE app OWNER owner");
     let connect =
@@ -130,7 +129,7 @@ fn only_a_superuser_begins() {
         assert_eq!(owner.refusal(call), "55000 no-mark", "{call}");
     }
     assert!(!owner.value::<bool>("SELECT idgen_begin()"));
-    // What a superuser's session, such as autovacuum, runs for others.
+    // A superuser's session, such as autovacuum, runs this for the owner.
     owner.run(
         "CREATE FUNCTION tries(i int) RETURNS int LANGUAGE plpgsql AS $$
          BEGIN
@@ -145,7 +144,7 @@ fn only_a_superuser_begins() {
          CREATE INDEX ON rows (indexed(i))",
     );
     superuser.run("ANALYZE rows");
-    // A foreign key's action, on the superuser's own table.
+    // The action of a foreign key on the superuser's own table runs it too.
     superuser.run("CREATE TABLE parent (i int PRIMARY KEY); INSERT INTO parent VALUES (1), (2)");
     superuser.run("GRANT REFERENCES, SELECT ON parent TO owner");
     owner.run("CREATE TABLE child (i int DEFAULT tries(2) REFERENCES parent ON DELETE SET DEFAULT)");
@@ -160,17 +159,17 @@ fn only_a_superuser_begins() {
     let marks = "SELECT count(*) FROM pg_replication_origin_status";
     assert_eq!(server.value::<i64>(marks), 0);
 
-    // Nothing of idgen has reached the standby, which would have shut down. Now it gets room.
+    // No mark has reached the standby, which would have gone down. It now gets room.
     server.run("CREATE TABLE reached ()");
     assert!(is_reached(30, || standby.connect().batch_execute("SELECT FROM reached").is_ok()));
-    standby.restart_with(&[&format!("{} = 5", limit_of_origins())]);
+    standby.restart_with(&[&room_for(5)]);
     server.run("CREATE EXTENSION idgen");
     owner.run(MINT);
     connect().run(MINT);
     assert_eq!(server.warning(), None);
 }
 
-/// Promise 9: a superuser's CREATE EXTENSION lets everybody mint, and leaves the choice of the epoch.
+/// Promise 9: after a superuser's CREATE EXTENSION every role can mint, and the epoch can still be chosen.
 #[test]
 fn the_extension_of_a_superuser_is_enough() {
     let Some(server) = server(&[]) else { return };
@@ -188,7 +187,7 @@ fn the_extension_of_a_superuser_is_enough() {
     assert_eq!(server.warning(), None);
 }
 
-/// Promise 9: of many sessions that need the memory at once, one allocates it.
+/// Promise 9: of many sessions that need the memory at the same time, one allocates it.
 #[test]
 fn many_first_calls_meet() {
     let Some(server) = server(&[]) else { return };
@@ -196,15 +195,9 @@ fn many_first_calls_meet() {
         server.restart();
         let clients: Vec<_> = (0..40).map(|_| server.connect()).collect();
         let start = Barrier::new(clients.len());
-        let ids: Vec<Vec<i64>> = thread::scope(|scope| {
-            let start = &start;
-            let mint = |mut client: Client| {
-                start.wait();
-                client.column("SELECT snowflake_next_id(1) FROM generate_series(1, 100)")
-            };
-            let threads: Vec<_> =
-                clients.into_iter().map(|client| scope.spawn(move || mint(client))).collect();
-            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        let ids: Vec<Vec<i64>> = at_once(clients, |mut client| {
+            start.wait();
+            client.column("SELECT snowflake_next_id(1) FROM generate_series(1, 100)")
         });
         let mut ledger = Ledger::default();
         ids.iter().for_each(|ids| ledger.add(ids));
@@ -212,9 +205,8 @@ fn many_first_calls_meet() {
     }
 }
 
-/// Promise 9: no session mints if a setting of the server has a value from anywhere, even if the session itself
-/// sees the default, as after a client has given a value that hides that of the files. What a session may set has its
-/// effect.
+/// Promise 9: no session mints if a setting of the server has a value from any source, even if the session sees the
+/// default, because its client hides the value of the files. Settings of the session itself take effect.
 #[test]
 fn settings_of_the_server_need_the_preload() {
     let Some(server) = server(&[]) else { return };
@@ -231,9 +223,8 @@ fn settings_of_the_server_need_the_preload() {
         client.run("RESET ALL");
         client.run("DISCARD ALL");
         assert_refused(&mut client, name);
-        // Nothing is left of what was rolled back before the library was loaded.
-        let mut client = server.connect();
-        client.run(&format!("BEGIN; SET LOCAL {name} = '{value}'; ROLLBACK; {MINT}"));
+        // A value that was rolled back before the library was loaded does not count.
+        server.run(&format!("BEGIN; SET LOCAL {name} = '{value}'; ROLLBACK; {MINT}"));
 
         server.run(&format!("ALTER ROLE tenant SET {name} = '{value}'"));
         assert_refused(&mut server.connect_as("tenant"), name);
@@ -248,7 +239,7 @@ fn settings_of_the_server_need_the_preload() {
         ));
         assert_eq!(server.code("SELECT theirs()"), "55000", "{name}");
     }
-    // The first call of a session counts, whatever is wrong with it.
+    // The first call of a session is counted, whatever its error.
     assert_eq!(server.code("SELECT snowflake_next_id(8192)"), "22023");
     assert_eq!(server.value::<i64>("SELECT refused FROM idgen_refusals WHERE reason = 'bad_argument'"), 1);
     let mut client = with(&server, "-c idgen.shard=7 -c idgen.max_wait=3 -c idgen.max_lease=1");
@@ -256,8 +247,8 @@ fn settings_of_the_server_need_the_preload() {
     server.connect_as("tenant").run(MINT);
 }
 
-/// Promise 9: a reload that sets one stops sessions that have minted already, and one that removes it lets them go
-/// on. Sessions that found it, however invalid, must connect again.
+/// Promise 9: a reload that sets such a value stops sessions that have already minted, and a reload that removes it
+/// lets them continue. Sessions that started with the value, even an invalid one, must reconnect.
 #[test]
 fn a_reload_that_sets_one_stops_every_session() {
     let Some(server) = server(&[]) else { return };
@@ -271,7 +262,7 @@ fn a_reload_that_sets_one_stops_every_session() {
         assert_refused(&mut before, name);
         let mut between = server.connect();
         assert_refused(&mut between, name);
-        // The client hides it.
+        // Clients that hide the value.
         assert_refused(&mut with(&server, &format!("-c {name}={value}")), name);
         assert_refused(&mut with(&server, "-c idgen.allowed_shards="), name);
 
@@ -281,7 +272,7 @@ fn a_reload_that_sets_one_stops_every_session() {
         assert_refused(&mut between, name);
         server.run(MINT);
 
-        // Nobody checks it before the library is loaded, and a session that has loaded it keeps its default.
+        // No one checks the value before the library is loaded, and a session with the library keeps the default.
         server.run(&format!("ALTER SYSTEM SET {name} = 'nonsense'"));
         server.run("SELECT pg_reload_conf()");
         assert!(is_reached(10, || server.connect().batch_execute(MINT).is_err()), "{name}");
@@ -292,8 +283,8 @@ fn a_reload_that_sets_one_stops_every_session() {
     }
 }
 
-/// Promise 9: without a preload, a parallel worker is refused as with one, whatever its session has done before, and a
-/// session may begin with a parallel plan.
+/// Promise 9: as with a preload, parallel workers do not mint, whatever their session has done before, and a session
+/// may begin with a parallel plan.
 #[test]
 fn a_worker_mints_for_nobody() {
     let Some(server) = server(&[]) else { return };
@@ -316,8 +307,8 @@ fn a_worker_mints_for_nobody() {
     assert_eq!(client.value::<i64>("SELECT count(DISTINCT id) FROM ids"), 20000);
 }
 
-/// Promise 9: whatever values a session has for settings of idgen, it can load the library: neither does PostgreSQL's
-/// warning reach a client that cannot read it, nor does the next call fail for another reason.
+/// Promise 9: a session can load the library whatever values it has for settings of idgen. PostgreSQL's warning does
+/// not reach a client that cannot read it, and the next call does not fail for another reason.
 #[test]
 fn every_session_can_load_the_library() {
     let server = Server::start_plain(&[]);
@@ -331,7 +322,7 @@ fn every_session_can_load_the_library() {
     }
 }
 
-/// Promise 9: a library with another layout of the memory is refused until the server is restarted, whoever was first.
+/// Promise 9: of two libraries with different layouts of the memory, the second one is refused until a restart.
 #[test]
 fn two_layouts_do_not_meet() {
     let Some(server) = server_of(Build::Faults, &[]) else { return };
@@ -348,7 +339,7 @@ fn two_layouts_do_not_meet() {
     }
 }
 
-/// Promise 9: new files with the same layout stop nobody, and sessions of both share the memory.
+/// Promise 9: if new files have the same layout, sessions with old and new files share the memory.
 #[test]
 fn new_files_take_part() {
     let Some(server) = server(&[]) else { return };
@@ -373,8 +364,8 @@ fn new_files_take_part() {
     assert!(server.value::<i64>(MINT) > last);
 }
 
-/// Promise 9: if the memory cannot be allocated, the call fails, and the next one tries again. A backend may write files
-/// of up to 4 KiB only, as with a full /dev/shm.
+/// Promise 9: if the memory cannot be allocated, the call fails and the next one tries again. Here the backend may
+/// write files of at most 4 KiB, as with a full /dev/shm.
 #[test]
 fn memory_that_cannot_be_had_is_asked_for_again() {
     for kind in ["posix", "mmap"] {
@@ -396,7 +387,7 @@ fn memory_that_cannot_be_had_is_asked_for_again() {
     }
 }
 
-/// Promise 9: every kind of shared memory will do, also memory that others have used before, and with many connections.
+/// Promise 9: every kind of shared memory works, even memory that has been used before, and any number of connections.
 #[test]
 fn any_memory_will_do() {
     for settings in [
@@ -415,23 +406,15 @@ fn any_memory_will_do() {
         );
         let status = "SELECT shards_in_use, renewals, clock_steps_back FROM idgen_status";
         assert_eq!(server.connect().row::<(i32, i64, i64)>(status), (0, 0, 0), "{settings:?}");
-        let (distinct, all): (i64, i64) = server
-            .connect()
-            .rows::<(i64, i64, i64)>(
-                "SELECT count(DISTINCT id), count(*), 0::bigint
-                 FROM (SELECT snowflake_next_id(s) AS id FROM generate_series(0, 8191) AS s) AS ids",
-            )
-            .into_iter()
-            .map(|(distinct, all, _)| (distinct, all))
-            .next()
-            .unwrap();
-        assert_eq!((distinct, all), (8192, 8192), "{settings:?}");
+        let ids = "SELECT count(DISTINCT id), count(*)
+                   FROM (SELECT snowflake_next_id(s) AS id FROM generate_series(0, 8191) AS s) AS ids";
+        assert_eq!(server.connect().row::<(i64, i64)>(ids), (8192, 8192), "{settings:?}");
         assert_eq!(server.value::<i32>("SELECT shards_in_use FROM idgen_status"), 8192, "{settings:?}");
     }
 }
 
-/// Promise 9: the mark is removed before the first id of a server's life or not at all, and an id minted meanwhile does
-/// not bring it back.
+/// Promise 9: the mark is removed before the first id since the start of the server or not at all, and an id minted in
+/// the meantime does not bring it back.
 #[test]
 fn the_mark_is_removed_before_the_first_id_or_not() {
     let Some(server) = server(&[]) else { return };
@@ -466,14 +449,14 @@ fn the_mark_is_removed_before_the_first_id_or_not() {
             assert_eq!(server.value::<i64>(marks), 1);
         }
     }
-    // A look at the status does not use the mark.
+    // Reading the status does not use the mark.
     server.run(MINT);
     server.restart();
     server.run("SELECT * FROM idgen_status");
     assert!(server.value::<bool>("SELECT snowflake_remove_mark()"));
 }
 
-/// Promise 9: a removal of the mark that fails before it begins keeps nobody from minting.
+/// Promise 9: a removal of the mark that fails before it begins does not keep sessions from minting.
 #[test]
 fn a_removal_that_waits_in_vain_changes_nothing() {
     let Some(server) = server(&[]) else { return };
@@ -488,13 +471,13 @@ fn a_removal_that_waits_in_vain_changes_nothing() {
     server.run(MINT);
 }
 
-/// Promise 9: without room for the mark, CREATE EXTENSION warns, the log has it, and a standby tells when it is asked.
+/// Promise 9: without room for the mark, CREATE EXTENSION and the log warn, and so does the status of a standby.
 #[test]
 fn missing_room_is_told_before_the_first_id() {
     if major_version() < 17 {
         return;
     }
-    let none = format!("{} = 0", limit_of_origins());
+    let none = room_for(0);
     let server = Server::start_plain(&[&none]);
     let expected = format!("\"{}\" must be at least 1 for idgen (now 0)", limit_of_origins());
     let (sender, notices) = std::sync::mpsc::channel();
@@ -508,16 +491,13 @@ fn missing_room_is_told_before_the_first_id() {
     assert!(server.log().contains(&format!("LOG:  {expected}")), "{}", server.log());
     assert_eq!(server.code(MINT), "53400");
 
-    server.restart_with(&[&format!("{} = 5", limit_of_origins())]);
+    server.restart_with(&[&room_for(5)]);
     let standby = server.standby("twin");
     standby.restart_with(&[&none]);
     assert_eq!(standby.warning(), Some(expected));
     assert_eq!(standby.code(MINT), "25006");
-    standby.restart_with(&[&format!("{} = 5", limit_of_origins())]);
-    within_seconds(10, || {
-        (server.value::<i64>("SELECT count(*) FROM pg_stat_replication") == 1).then_some(())
-    })
-    .unwrap();
+    standby.restart_with(&[&room_for(5)]);
+    server.wait_until("SELECT count(*) = 1 FROM pg_stat_replication");
     server.run(MINT);
     let first = "the high-water mark of ids is about to be written for the first time, with 1 WAL receivers";
     assert!(server.log().contains(first), "{}", server.log());

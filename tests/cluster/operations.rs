@@ -1,24 +1,25 @@
-//! docs/operations.md: each test causes the trouble that a section is for, and follows the text of that section.
+//! docs/operations.md: each test causes the trouble of a section, and follows its text.
 
 use postgres::Client;
 use postgres::error::DbError;
 
-use crate::clients::{Clients, Ledger, ROWS};
+use crate::clients::{Clients, Ledger, ROWS, TABLES};
+use crate::fleet::File;
 use crate::moment::is_reached;
 use crate::moves::run_as_owner;
-use crate::origins::limit_of_origins;
+use crate::origins::room_for;
 use crate::process::{
-    client_program, example, idgenctl, major_version, permitted, release_bin, run, said, write_program,
+    client_program, example, idgenctl, major_version, permitted, refused as fails, release_bin, run, said,
+    write_program,
 };
 use crate::runbook::{Runbook, fleet_file, sections};
 use crate::server::link::{Direction, Flow, Link};
 use crate::server::{Build, PRELOAD, Server, Sql, enable};
-use crate::shards::TABLES;
 
 const HOUR: f64 = 3600.0;
 const YEAR: f64 = 365.25 * 24.0 * HOUR;
 
-/// Every section with something to do, or with something that a server says, has a test that goes through it.
+/// Every section with blocks or with messages of a server has a test that goes through it.
 #[test]
 fn every_section_has_its_test() {
     let tests = include_str!("operations.rs");
@@ -34,7 +35,6 @@ fn every_section_has_its_test() {
 /// The shards of the first server of the README.
 const LIST_OF_THE_README: &str = "idgen.allowed_shards = '0-4095'";
 
-/// Mints an id, which must fail.
 fn refused(server: &Server) -> DbError {
     server.error("SELECT snowflake_next_id(9)")
 }
@@ -43,14 +43,14 @@ fn mint(server: &Server, ledger: &mut Ledger) -> i64 {
     ledger.mint(&mut server.connect())
 }
 
-/// Whether the check says that it has found this on a server.
+/// Whether the text of the check has this finding about a server.
 fn found(said: &str, server: &str, id: &str) -> bool {
     let is_it = |line: &str| line.contains(&format!(": {server}: ")) && line.contains(&format!("[{id}]"));
     said.lines().any(is_it)
 }
 
-/// If the check finds nothing, an id can be minted; if it finds something, the page has it, on a standby too. The check
-/// sets off no alert.
+/// If the check finds nothing, an id can be minted. If it finds something, the page has it, on a standby too. The check
+/// counts as no refused call.
 #[test]
 fn it_is_seen_whether_ids_are_minted() {
     let primary = Server::start(&["idgen.max_wait = 300ms", "wal_log_hints = on", LIST_OF_THE_README]);
@@ -85,8 +85,8 @@ fn it_is_seen_whether_ids_are_minted() {
     assert_eq!(primary.answer::<i64>("SELECT sum(refused)::bigint FROM idgen_refusals"), 1);
 }
 
-/// A forward jump writes nothing, and correcting the clock is enough. If the clock is right because it was slow
-/// before, this jump is accepted, and no other.
+/// A forward jump writes nothing, so that correcting the clock is enough. If the clock was slow before and is now
+/// right, only this jump is accepted.
 #[test]
 fn a_jump_forward() {
     const SLOW: f64 = -720.0 * HOUR;
@@ -110,13 +110,13 @@ fn a_jump_forward() {
     assert_eq!(server.warning(), None);
     server.set_clock(YEAR);
     book.says(refused(&server).message());
-    // The first rule warns of this: a restart accepts the jump.
+    // A restart accepts the jump, as the first rule warns.
     server.restart();
     mint(&server, &mut ledger);
 }
 
-/// A clock that was set back is corrected, and minting continues. Until then only the shards in use wait, and after
-/// a restart all of them.
+/// If the clock was set back, only the shards in use wait, and after a restart all shards. When the clock is corrected,
+/// minting continues.
 #[test]
 fn a_clock_that_is_behind() {
     let server = Server::start(&["idgen.max_wait = 300ms"]);
@@ -127,7 +127,7 @@ fn a_clock_that_is_behind() {
     server.set_clock(-HOUR);
     let error = refused(&server);
     book.says(error.message());
-    // A span of time begins with its first unit that is not 0.
+    // A span of time begins with its first unit above 0.
     let span = error.detail().unwrap().split_once("minting resumes in ").map(|(_, span)| span);
     assert!(span.is_some_and(|span| !span.starts_with("0 ")), "{error:?}");
     book.says(&server.warning().unwrap());
@@ -141,8 +141,8 @@ fn a_clock_that_is_behind() {
     assert_eq!(server.warning(), None);
 }
 
-/// If the mark is less than an hour in the future, ids may run ahead to it, on a promoted standby too. If it is
-/// further, an earlier epoch makes the clock pass it. No id is repeated, and ids stay above the earlier ones.
+/// If the mark is less than an hour in the future, ids may run ahead to it, on a promoted standby too. If it is further
+/// ahead, an earlier epoch makes the clock pass it. No id is repeated, and new ids are above the earlier ones.
 #[test]
 fn a_mark_in_the_future() {
     let primary = Server::start(&[PRELOAD, "idgen.max_wait = 300ms"]);
@@ -182,7 +182,7 @@ fn a_mark_in_the_future() {
     assert!(error.hint().unwrap().contains("move \"idgen.epoch\" back"), "{error:?}");
     book.says(&primary.warning().unwrap());
     standby.wait_until("SELECT count(*) = 1 FROM pg_stat_wal_receiver");
-    // Back by as much and a minute more.
+    // Back by the mark's lead and a minute more.
     let back = "SELECT to_char((epoch - (mark_at - now()) - interval '1 minute') AT TIME ZONE 'UTC',
                                'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"') FROM idgen_status";
     let (kept, epoch) = (primary.value::<String>("SHOW idgen.epoch"), primary.value::<String>(back));
@@ -196,7 +196,7 @@ fn a_mark_in_the_future() {
     accept.leave();
     let next = mint(&primary, &mut ledger);
     assert!(next > poisoned);
-    // An id of before, by the epoch that was kept.
+    // An earlier id, by its own epoch.
     let old = format!("SELECT snowflake_time({poisoned}, '{kept}') BETWEEN now() + '29h' AND now() + '31h'");
     assert!(primary.value::<bool>(&old));
     standby.wait_until("SELECT warning IS NULL AND mark_at IS NOT NULL FROM idgen_status");
@@ -206,19 +206,17 @@ fn a_mark_in_the_future() {
     mint(&standby, &mut ledger);
 }
 
-/// Without its synchronous standby a server mints nothing, until the standby is back, or until it is removed from
-/// the list and added again.
+/// Without its synchronous standby a server mints nothing until the standby is back or removed from the list.
 #[test]
 fn a_mark_that_is_not_made_durable() {
     let primary = Server::start(&["idgen.max_wait = 300ms"]);
-    let standby = primary.standby("two");
-    primary.make_synchronous("two");
+    let standby = primary.synchronous_standby("two");
     let mut ledger = Ledger::default();
     let gone = |book: &mut Runbook<'_>| {
         standby.stop("fast");
         primary.wait_until("SELECT warning IS NOT NULL FROM idgen_status");
         book.says(&primary.warning().unwrap());
-        // It may have acknowledged the next mark before.
+        // The standby may have acknowledged one more mark.
         let mut client = primary.connect();
         let mut error = || client.query_one("SELECT snowflake_next_id(9)", &[]).err();
         let error = std::iter::repeat_with(&mut error).flatten().next().unwrap();
@@ -240,46 +238,45 @@ fn a_mark_that_is_not_made_durable() {
     primary.wait_until("SELECT warning IS NULL FROM idgen_status");
     mint(&primary, &mut ledger);
     standby.up();
-    alter(&primary, "synchronous_standby_names", "two");
+    primary.alter("synchronous_standby_names", "two");
     until_synchronous(&primary);
     gone(&mut book);
     standby.up();
     mint(&primary, &mut ledger);
 }
 
-/// Waits until commits and marks wait for the standby that the primary names.
+/// Waits until commits and marks wait for the named standby.
 fn until_synchronous(primary: &Server) {
     primary.wait_until(
         "SELECT count(*) = 1 FROM pg_stat_replication
          WHERE state = 'streaming' AND sync_state = 'sync'
            AND application_name = current_setting('synchronous_standby_names')",
     );
-    // Commits follow the checkpointer, which reads the setting before it answers.
+    // Commits wait once the checkpointer has read the setting, which it does before it answers.
     primary.run("CHECKPOINT");
 }
 
-/// Another origin beside the mark's, as a subscription has one.
+/// An origin like that of a subscription.
 const ANOTHER_ORIGIN: &str = "SELECT pg_replication_origin_create('other');
     SELECT pg_replication_origin_advance('other', '0/ABCD')";
 
-/// Servers without room for the mark's origin go down, or mint nothing, and are well with room.
+/// Servers without room for the mark's origin go down or mint nothing, until they have room.
 #[test]
 fn no_room_for_the_mark() {
-    let room = |origins: usize| format!("{} = {origins}", limit_of_origins());
     // Without a preload, CREATE EXTENSION would write the mark.
     let primary = Server::start(&[PRELOAD]);
     let standby = primary.standby("two");
-    let small = Server::start(&[PRELOAD, &room(1)]);
+    let small = Server::start(&[PRELOAD, &room_for(1)]);
     let servers = [("the primary", &primary), ("the standby", &standby)];
     let mut book = Runbook::of("There is no room for the mark", &servers);
-    standby.restart_with(&[&room(0)]);
+    standby.restart_with(&[&room_for(0)]);
     book.says(&standby.warning().unwrap());
     let mut ledger = Ledger::default();
     let before = mint(&primary, &mut ledger);
     standby.until_down();
     primary.run(ANOTHER_ORIGIN);
     primary.stop("fast");
-    primary.configure(&[&room(1)]);
+    primary.configure(&[&room_for(1)]);
     primary.up_and_down();
     for (server, message) in
         [(&standby, "could not find free replication state slot"), (&primary, "increase")]
@@ -289,10 +286,10 @@ fn no_room_for_the_mark() {
             log.lines().find_map(|line| line.split_once("  ").filter(|(_, text)| text.contains(message)));
         book.says(said.unwrap_or_else(|| panic!("{log}")).1);
     }
-    // It is the file that ALTER SYSTEM writes, because a value there would override another one.
+    // The value goes to the file of ALTER SYSTEM, which overrides the others.
     for server in [&standby, &primary] {
         let file = "$PGDATA/postgresql.auto.conf";
-        run(server.shell(&format!("echo '{}' >>\"{file}\" && pg_ctl start", room(20))));
+        run(server.shell(&format!("echo '{}' >>\"{file}\" && pg_ctl start", room_for(20))));
     }
     for server in [&primary, &standby] {
         server.wait_until("SELECT warning IS NULL AND mark IS NOT NULL FROM idgen_status");
@@ -302,13 +299,13 @@ fn no_room_for_the_mark() {
     small.run(ANOTHER_ORIGIN);
     book.says(refused(&small).message());
     book.says(&small.warning().unwrap());
-    small.run(&format!("ALTER SYSTEM SET {}", room(20)));
+    small.run(&format!("ALTER SYSTEM SET {}", room_for(20)));
     small.restart();
     assert_eq!(small.warning(), None);
     mint(&small, &mut Ledger::default());
 }
 
-/// Instagram's function continues with idgen, above all ids that it has made; a forgotten copy of it fails.
+/// Instagram's function continues with idgen, above all its earlier ids. A forgotten copy of it fails.
 #[test]
 fn a_function_is_taken_over() {
     let server = Server::start_plain(&["shared_preload_libraries = 'dict_snowball'"]);
@@ -335,9 +332,9 @@ fn a_function_is_taken_over() {
     assert_eq!(client.value::<String>("SHOW shared_preload_libraries"), "dict_snowball, idgen");
 }
 
-/// The mark of the old server is raised on a new one whose clock is behind, unless it is too far ahead for that, and on
-/// a server with rows whose ids are above its mark. A restored backup that runs next to its original mints for shards of
-/// its own, and waits for no standby of the original.
+/// The new server, whose clock is behind, takes over the mark of the old one, unless that is too far ahead. A server
+/// raises its mark past rows with greater ids. A restored backup beside its original mints for shards of its own, and
+/// does not wait for standbys of the original.
 #[test]
 fn a_backup_and_a_dump() {
     const INSERT: &str = "INSERT INTO rows VALUES (DEFAULT) RETURNING id";
@@ -367,7 +364,7 @@ fn a_backup_and_a_dump() {
     let last: i64 = old.value(INSERT);
     ledger.add(&[last]);
     old.dump_to(&new);
-    // The clock of the new server is behind, by more than ids may run ahead.
+    // The clock of the new server is further behind than ids may run ahead.
     new.set_clock(-600.0);
     [MARK, RAISE].iter().for_each(|statement| book.says_to_write(statement));
     let mark: String = old.value(&format!("SELECT mark_at::text FROM ({MARK}) AS mark"));
@@ -380,7 +377,7 @@ fn a_backup_and_a_dump() {
     let other: i64 = new.value("SELECT snowflake_next_id(2)");
     assert!(other > last, "every shard begins at the mark: {other} {last}");
 
-    // Rows whose ids are above the mark, as after a restore of them alone.
+    // Rows with ids above the mark, as after a restore of a single table.
     let beyond: i64 = new.value("SELECT (mark + 600000) << 23 FROM idgen_status");
     new.run(&format!("INSERT INTO rows VALUES ({beyond})"));
     book.says_to_write("SELECT snowflake_time(max(id))");
@@ -390,9 +387,8 @@ fn a_backup_and_a_dump() {
     book.leave();
 }
 
-/// A server that is restored beside its original, from a backup and the archive, archives nothing, so the archive stays
-/// whole for the next timeline of the original. It mints for shards of its own once the session's shard and the
-/// defaults of its copy name some.
+/// A server that is restored beside its original archives nothing, so that the archive stays intact for the original's
+/// next timeline. It mints for shards of its own once the session's shard and the defaults in the copy name them.
 #[test]
 fn a_restored_copy_beside_its_original() {
     let original = Server::start(&["archive_mode = on", LIST_OF_THE_README]);
@@ -448,15 +444,15 @@ fn a_restored_copy_beside_its_original() {
     book.leave();
 }
 
-/// A database whose owner has planted whatever an administrator might run, under names that a shell or psql might
-/// take for something else; and a way to see that it was run.
+/// A database whose owner has planted traps wherever an administrator might run something, under names that a shell or
+/// psql might misread. The trap shows whether it was sprung.
 struct Trap<'a> {
     server: &'a Server,
     database: String,
 }
 
 impl Trap<'_> {
-    /// The schema of idgen is called `ids`, and has this owner.
+    /// Creates the database, with idgen in schema `ids` of this owner.
     fn set<'a>(server: &'a Server, database: &str, owner: &str) -> Trap<'a> {
         let mut admin = server.connect();
         admin.run("DO $$ BEGIN CREATE ROLE mallory; EXCEPTION WHEN duplicate_object THEN END $$");
@@ -465,7 +461,7 @@ impl Trap<'_> {
         let planted = [
             &format!("CREATE SCHEMA ids AUTHORIZATION {owner}; GRANT USAGE ON SCHEMA ids TO PUBLIC"),
             "CREATE EXTENSION idgen SCHEMA ids; SET ROLE mallory; CREATE SCHEMA den",
-            // An immutable function may change something by way of another one.
+            // Through another function, an immutable function can change something.
             "CREATE FUNCTION den.strike() RETURNS void LANGUAGE plpgsql AS
                  'BEGIN ALTER ROLE mallory SUPERUSER; EXCEPTION WHEN insufficient_privilege THEN END'",
             "CREATE FUNCTION den.trap() RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS
@@ -497,15 +493,14 @@ impl Trap<'_> {
         trap
     }
 
-    /// How the administrator connects to it.
+    /// The administrator's connection string.
     fn target(&self) -> String {
         let name = self.database.replace('\\', r"\\").replace('\'', r"\'");
         format!("host={} user=postgres dbname='{name}'", self.server.host())
     }
 
     fn connect(&self) -> Client {
-        let config: postgres::Config = self.server.target("postgres").parse().unwrap();
-        config.clone().dbname(&self.database).connect(postgres::NoTls).unwrap()
+        self.server.connect_to(&self.database)
     }
 
     fn was_sprung(&self) -> bool {
@@ -519,12 +514,12 @@ impl Trap<'_> {
     }
 }
 
-/// Whatever the owner of a database has planted in it, an administrator who follows the page does not run it.
+/// An administrator who follows the page runs nothing that the owner of a database has planted in it.
 #[test]
 fn nothing_that_a_tenant_has_planted_is_run() {
     let server = Server::start(&[]);
     let trap = Trap::set(&server, &permitted("a\n\\! touch planted;'b$(touch planted) host=x"), "postgres");
-    // Without the precautions of the page, it is run.
+    // Without the precautions of the page, the traps are sprung.
     for sql in ["SELECT * FROM pg_extension", "SET search_path = pg_catalog; SELECT max(id) FROM den.rows"] {
         trap.connect().run(sql);
         assert!(trap.was_sprung(), "{sql}");
@@ -552,7 +547,7 @@ fn nothing_that_a_tenant_has_planted_is_run() {
     book.leave();
     trap.was_not_sprung();
 
-    // The owner of idgen's schema can put another one in its place between two sessions.
+    // Between two sessions, the owner of idgen's schema can replace it with another one.
     let owned = Trap::set(&server, "owned", "mallory");
     let swap = "SET ROLE mallory; CREATE SCHEMA other; ALTER SCHEMA ids RENAME TO away; ALTER SCHEMA other RENAME TO ids;
         CREATE VIEW ids.idgen_status AS SELECT 'none' AS warning WHERE den.trap()";
@@ -564,7 +559,7 @@ const DEFAULT_EPOCH: &str = "2025-01-01T00:00:00Z";
 const EARLIER_EPOCH: &str = "2024-12-31T00:00:00Z";
 const ACCEPT_EPOCH: &str = "SELECT idgen.snowflake_accept_epoch('2024-12-31T00:00:00Z')";
 
-/// Another epoch is refused, on a standby as soon as it has it, and then restored or accepted.
+/// Another epoch is refused, on a standby at once, and then reverted or accepted.
 #[test]
 fn another_epoch() {
     let primary = Server::start(&[PRELOAD, "idgen.max_wait = 300ms"]);
@@ -599,24 +594,18 @@ fn another_epoch() {
     standby.wait_until("SELECT warning IS NULL FROM idgen_status");
 }
 
-/// Changes a setting as administrators do.
-fn alter(server: &Server, setting: &str, value: &str) {
-    server.run(&format!("ALTER SYSTEM SET {setting} = '{value}'"));
-    server.reload(setting, value);
-}
-
-/// Takes the list of shards of a server, as a move does.
+/// Sets the list of shards of a server, as a move does.
 fn allow_shards(server: &Server, list: &str) {
-    alter(server, "idgen.allowed_shards", list);
+    server.alter("idgen.allowed_shards", list);
 }
 
-/// A position in the WAL that was printed.
+/// The WAL position in an output.
 fn position(said: &str) -> String {
     let is_one = |word: &&str| word.contains('/') && word.chars().all(|c| c == '/' || c.is_ascii_hexdigit());
     said.split_whitespace().find(is_one).unwrap_or_else(|| panic!("no position: {said}")).to_owned()
 }
 
-/// Two servers, `one` the primary, and clients that know both and insert rows.
+/// A primary, `one`, its standby, and clients that know both and insert rows.
 struct Pair {
     one: Server,
     two: Server,
@@ -630,8 +619,7 @@ impl Pair {
 
     fn start_with(setting: &str) -> Pair {
         let one = Server::start(&[PRELOAD, setting, "idgen.max_wait = 500ms"]);
-        let two = one.standby("two");
-        one.make_synchronous("two");
+        let two = one.synchronous_standby("two");
         for server in [&one, &two] {
             allow_shards(server, "0-99,8191");
         }
@@ -643,19 +631,17 @@ impl Pair {
         Pair { one, two, clients }
     }
 
-    /// A failover from `one`, which is down, or alive and cut off from some, to `two`; `one` is then its
-    /// synchronous standby, by pg_rewind or where that fails.
+    /// A failover from `one`, which is down or still alive, to `two`. Then `one` becomes its synchronous standby, by
+    /// pg_rewind or without.
     fn fail_over(&self, alive: bool, rewinds: bool) {
         let servers = [("one", &self.one), ("two", &self.two)];
         let mut book = Runbook::of("Failover", &servers);
         if !alive {
             self.one.stop("immediate");
+            // The check finds just what the page says.
+            self.until_found(&["unreachable one"]);
         }
-        if !alive {
-            // Nothing but what the page says.
-            self.until_found(&[("one", "unreachable")]);
-        }
-        // Too early, which pg_rewind does not notice.
+        // This is too early, which pg_rewind does not notice.
         let mut early = Runbook::of("Failover", &servers);
         early.skip();
         if !alive {
@@ -671,7 +657,7 @@ impl Pair {
             book.skip();
         } else {
             book.fails();
-            assert!(self.one.running().is_none(), "it runs, as a second primary");
+            assert!(self.one.running().is_none(), "it runs as a second primary");
             book.skip();
             book.set("two", "host=/nowhere");
             book.fails();
@@ -686,24 +672,8 @@ impl Pair {
         self.is_well();
     }
 
-    /// What the check of both servers finds, apart from notes.
-    fn check(&self) -> Vec<String> {
-        let file = fleet_file(&[&self.one, &self.two]).display().to_string();
-        let output = idgenctl(&["--fleet", &file, "check"]).output().unwrap();
-        let said = said(&output);
-        let is_found = |line: &&str| line.starts_with("error") || line.starts_with("warning");
-        said.lines().filter(is_found).map(str::to_owned).collect()
-    }
-
-    /// Waits until the check finds just this: settings reach the processes of a server one after the other.
-    fn until_found(&self, expected: &[(&str, &str)]) {
-        let mut lines = Vec::new();
-        let is_found = is_reached(30, || {
-            lines = self.check();
-            lines.len() == expected.len()
-                && expected.iter().zip(&lines).all(|((server, id), line)| found(line, server, id))
-        });
-        assert!(is_found, "{lines:?} instead of {expected:?}");
+    fn until_found(&self, expected: &[&str]) {
+        File::of_servers(&[("one", &self.one), ("two", &self.two)]).until_found(expected);
     }
 
     fn is_well(&self) {
@@ -714,12 +684,12 @@ impl Pair {
         let (one, two) = (&self.one, &self.two);
         let servers = [("one", one), ("two", two)];
         let mut book = Runbook::of("Switch back", &servers);
-        // A setting that a move has changed only on the primary.
+        // A move has changed a setting only on the primary.
         allow_shards(two, "0-98,8191");
-        self.until_found(&[("one", "lists-differ")]);
+        self.until_found(&["lists-differ one"]);
         allow_shards(one, "0-98,8191");
         self.is_well();
-        // Too early, with a position that was received long ago.
+        // This is too early, with an old position.
         let mut early = Runbook::of("Switch back", &servers);
         early.skip();
         early.set("position", "0/1");
@@ -740,7 +710,7 @@ impl Pair {
         }
         self.clients.wait_for_ids(300);
         self.is_well();
-        // The primary waits for that standby.
+        // The primary waits for the standby.
         two.stop("fast");
         one.wait_until("SELECT window_left_ms = 0 FROM idgen_status");
         refused(one);
@@ -748,7 +718,7 @@ impl Pair {
         self.clients.wait_for_ids(100);
     }
 
-    /// No id is there twice, no row is lost, and each primary began above the one before.
+    /// Checks that no id occurs twice, that no row is lost, and that each primary began above its predecessor.
     fn finish(self, primaries: i64) {
         let mut ledger = Ledger::default();
         self.clients.finish(&mut ledger);
@@ -757,8 +727,8 @@ impl Pair {
     }
 }
 
-/// The primary dies, and its standby takes over; it comes back, and they switch roles. After each step the primary
-/// has a synchronous standby, both have the same settings, and everything can be repeated.
+/// The primary dies, and its standby takes over. The old primary returns, and they switch roles. After each step the
+/// primary has a synchronous standby, both have the same settings, and all of it can be repeated.
 #[test]
 fn failover_from_a_dead_primary_and_switch_back() {
     let pair = Pair::start();
@@ -771,7 +741,7 @@ fn failover_from_a_dead_primary_and_switch_back() {
     pair.finish(4);
 }
 
-/// A failover while the old primary is alive: its clients wait there until it is stopped.
+/// A failover while the old primary is alive: clients wait there until it is stopped.
 #[test]
 fn failover_from_a_primary_that_is_alive_and_switch_back() {
     let pair = Pair::start();
@@ -780,12 +750,12 @@ fn failover_from_a_primary_that_is_alive_and_switch_back() {
     pair.finish(3);
 }
 
-/// A failover in which pg_rewind fails, as it does without hints in the WAL: no second primary comes up.
+/// If pg_rewind fails, as it does without hints in the WAL, no second primary starts.
 #[test]
 fn failover_where_the_old_primary_cannot_be_rewound() {
     let pair = Pair::start_with("wal_log_hints = off");
     if major_version() >= 18 {
-        // With checksums by default, it fails for another reason.
+        // Checksums, the default, make it fail for another reason.
         pair.two.set("full_page_writes", "off");
     }
     pair.fail_over(true, false);
@@ -793,9 +763,8 @@ fn failover_where_the_old_primary_cannot_be_rewound() {
     pair.finish(3);
 }
 
-/// Of several synchronous standbys, only one has acknowledged the last marks, and the other one would mint ids of the
-/// old primary again. The runbook shows which one it is; from then on, no mark of the old primary, which still runs, is
-/// acknowledged.
+/// Of two synchronous standbys, only one has acknowledged the last marks. The other one would repeat ids of the old
+/// primary. The runbook shows which is which, and from then on no mark of the running old primary is acknowledged.
 #[test]
 fn the_standby_that_has_everything_is_promoted() {
     for names in ["FIRST 1 (two, three)", "ANY 1 (two, three)"] {
@@ -803,7 +772,7 @@ fn the_standby_that_has_everything_is_promoted() {
         let link = Link::to(&one);
         let (two, three) = (one.standby("two"), one.standby_by(&link.host(), "three"));
         one.make_synchronous_as(names, &["two", "three"]);
-        // It replays no commit from here on, but acknowledges it.
+        // From here on it replays no commit, but acknowledges commits.
         two.restart_with(&["recovery_min_apply_delay = 1h"]);
         one.until_followed(&["two", "three"]);
         one.run("CREATE TABLE a_commit ()");
@@ -816,7 +785,7 @@ fn the_standby_that_has_everything_is_promoted() {
         link.set_flow(Direction::ToStandby, Flow::Held);
         let repeated = (0..).map(|_| mint().unwrap()).find(|id| id >> 23 >= mark).unwrap();
 
-        // It waits for the time of the commit once more, also if it may not be delayed any longer.
+        // It waits for the time of the commit again, even if the delay is over.
         two.set_clock(-5.0);
         two.restart();
         let servers = [("the standby", &two), ("the standby", &three)];
@@ -828,7 +797,7 @@ fn the_standby_that_has_everything_is_promoted() {
         assert!(one.answer::<bool>(&more), "with {names}: {received:?}");
         let last = std::iter::repeat_with(&mut mint).map_while(Result::ok).last().unwrap_or(repeated);
 
-        // With clocks that are behind, each begins at the mark that it has.
+        // With their clocks behind, both begin at their marks.
         for standby in [&two, &three] {
             standby.set_clock(-0.5 * HOUR);
             standby.promote();
@@ -843,8 +812,8 @@ fn the_standby_that_has_everything_is_promoted() {
     }
 }
 
-/// idgen is dropped only if nothing is lost: a step that fails undoes those before it, and the error names what still
-/// depends on idgen. Then its mark is removed, on the standby too, and both servers start without room for the mark.
+/// idgen is dropped only if nothing is lost: a step that fails undoes the others, and the error names the dependents of
+/// idgen. Then the mark is removed, on the standby too, and both servers start without room for it.
 #[test]
 fn idgen_is_removed() {
     const ROWS: &str = "SELECT (SELECT count(*) FROM kept WHERE shard = 5 AND idgen.shard_of(id) = 5),
@@ -873,7 +842,7 @@ fn idgen_is_removed() {
     let servers = [("one", &primary), ("two", &standby)];
     let mut book = Runbook::of("Removal", &servers);
     book.says(client.error("DROP EXTENSION idgen").message());
-    // Something that the script cannot change, then a lock, and each of its statements, one after the other.
+    // A dependent that the script cannot change, then a lock, and then each of its statements makes it fail.
     let all = "SELECT array_agg(concat_ws(' ', kind, object, statement)) FROM idgen.idgen_dependents";
     let changes_nothing = |book: &Runbook<'_>, client: &mut Client| {
         let before: Vec<String> = client.value(all);
@@ -920,18 +889,17 @@ fn idgen_is_removed() {
     for server in [&primary, &standby] {
         server.wait_until(gone);
     }
-    let written: String = primary.value("SELECT pg_current_wal_lsn()::text");
-    standby.wait_until(&format!("SELECT pg_last_wal_replay_lsn() >= '{written}'"));
+    primary.until_replayed_by(&standby);
     standby.run("CHECKPOINT");
     standby.stop("fast");
     for server in [&primary, &standby] {
-        server.configure(&[&format!("{} = 0", limit_of_origins())]);
+        server.configure(&[&room_for(0)]);
     }
     primary.restart();
     standby.up();
 }
 
-/// Two servers, of which one has the schema of shard 5, in the file of the page.
+/// Two servers, the first with the schema of shard 5.
 fn for_a_move() -> (Server, Server) {
     let one = Server::start(&["idgen.allowed_shards = '0-9'"]);
     let two = Server::start(&[PRELOAD, "idgen.allowed_shards = '10-19'"]);
@@ -940,7 +908,7 @@ fn for_a_move() -> (Server, Server) {
     (one, two)
 }
 
-/// An id of shard 5 is minted where the schema is.
+/// Mints an id of shard 5 in its schema.
 fn inserts(server: &Server) {
     let insert = "INSERT INTO insta5.users DEFAULT VALUES RETURNING id";
     server.connect().query_one(insert, &[]).unwrap();
@@ -955,13 +923,10 @@ fn a_move_that_broke_off() {
     let file = fleet_file(&[&one, &two]).display().to_string();
     let program = format!("{}/set-list", one.host());
     let the_move = |others: &[&str]| {
-        idgenctl(&["--fleet", &file, "--yes", "move", "insta5", "--from", "one", "--to", "two"])
-            .args(["--owner", &two.target_as("app")])
-            .args(others)
-            .output()
-            .unwrap()
+        let servers = ["--from", "one", "--to", "two", "--owner", &two.target_as("app")];
+        idgenctl(&[&["--fleet", &file, "--yes", "move", "insta5"], &servers[..], others].concat())
     };
-    // Killed when this list is to be set; before that, the move tries the program with the lists that there are.
+    // The move is killed when it sets this list. Before, it tries the program with the current lists.
     let breaks_off = |list: &str| {
         let script = format!(
             "#!/bin/sh\nif [ \"$1 $2\" = '{list}' ]; then kill -9 $PPID; exit; fi\n[ $1 = source ] || exit 0\n\
@@ -969,9 +934,8 @@ fn a_move_that_broke_off() {
             one.target("postgres")
         );
         write_program(std::path::Path::new(&program), &script);
-        assert_eq!(the_move(&["--set-list", &program]).status.code(), None);
-        let again = the_move(&[]);
-        assert!(!again.status.success() && said(&again).contains("--finish"), "{}", said(&again));
+        assert_eq!(the_move(&["--set-list", &program]).output().unwrap().status.code(), None);
+        fails(the_move(&[]), &["--finish"]);
     };
     breaks_off("source 0-4,6-9");
     two.stop("fast");

@@ -1,6 +1,6 @@
-//! The mark takes one replication origin on every server that has it, replays it or restores it. Without room for
-//! it that server goes down, as docs/operations.md says. These tests cover what happens, the warnings
-//! before it happens, and the permanent removal of the mark.
+//! The mark takes a replication origin on every server that has it, replays it or restores it. Without room for it, the
+//! server goes down, as docs/operations.md says. These tests cover that, the warnings before it, and the removal of the
+//! mark.
 
 use postgres::Client;
 
@@ -12,16 +12,20 @@ pub fn limit_of_origins() -> &'static str {
     if major_version() < 18 { "max_replication_slots" } else { "max_active_replication_origins" }
 }
 
-/// Raises or lowers that setting, from the next start on.
+/// The line that sets it.
+pub fn room_for(origins: usize) -> String {
+    format!("{} = {origins}", limit_of_origins())
+}
+
 fn allow_origins(server: &Server, origins: usize) {
-    server.configure(&[&format!("{} = {origins}", limit_of_origins())]);
+    server.configure(&[&room_for(origins)]);
 }
 
 fn restart_with_origins(server: &Server, origins: usize) {
-    server.restart_with(&[&format!("{} = {origins}", limit_of_origins())]);
+    server.restart_with(&[&room_for(origins)]);
 }
 
-/// The message of idgen if there is room for `room` origins and `needed` are needed.
+/// The message of idgen on a server with room for `room` origins that needs `needed`.
 fn too_few(room: usize, needed: usize) -> String {
     format!("\"{}\" must be at least {needed} for idgen (now {room})", limit_of_origins())
 }
@@ -30,7 +34,7 @@ fn mint(client: &mut Client) {
     client.query_one("SELECT snowflake_next_id(1)", &[]).unwrap();
 }
 
-/// Creates another origin with progress, as a subscription has one.
+/// Creates another origin with progress, like that of a subscription.
 fn add_origin(client: &mut Client) {
     let sql = "SELECT pg_replication_origin_create('other');
                SELECT pg_replication_origin_advance('other', '0/ABCD')";
@@ -46,15 +50,15 @@ fn remove_mark(client: &mut Client) -> bool {
     client.value("SELECT snowflake_remove_mark()")
 }
 
-/// The log contains `warning` before the line with which the server ends.
+/// Checks that the log has this warning before the line with which the server ends.
 fn assert_warned(log: &str, warning: &str, end: &str) {
     let said = log.find(warning).unwrap_or_else(|| panic!("no word of {warning}\n{log}"));
     let ended = log.rfind(end).unwrap_or_else(|| panic!("no {end}\n{log}"));
     assert!(said < ended, "{log}");
 }
 
-/// A standby without room for the mark runs until the primary mints for the first time, and warns as long as it
-/// runs. With room it continues where it stopped.
+/// A standby without room for the mark runs, with a warning, until the primary mints for the first time. With room it
+/// continues where it stopped.
 #[test]
 fn a_standby_without_room_goes_down_at_the_first_id() {
     let primary = Server::start(&[]);
@@ -75,7 +79,7 @@ fn a_standby_without_room_goes_down_at_the_first_id() {
     standby.wait_until(&format!("SELECT mark = {kept} AND warning IS NULL FROM idgen_status"));
 }
 
-/// A standby counts the origins that it has replayed, including that of the mark, even if it is still to come.
+/// A standby counts the origins that it has replayed, and the mark's even before it arrives.
 #[test]
 fn a_standby_warns_before_the_mark_comes() {
     // Without a preload, CREATE EXTENSION would write the mark.
@@ -92,7 +96,7 @@ fn a_standby_warns_before_the_mark_comes() {
     standby.wait_until("SELECT mark IS NOT NULL AND warning IS NULL FROM idgen_status");
 }
 
-/// A restored backup needs room for all origins that it has saved, and the log says how much.
+/// A restored backup needs room for all saved origins, and the log says how much.
 #[test]
 fn a_restored_backup_without_room_does_not_start() {
     let primary = Server::start(&[PRELOAD]);
@@ -111,7 +115,7 @@ fn a_restored_backup_without_room_does_not_start() {
     mint(&mut client);
 }
 
-/// A server that crashed finds the mark in the WAL, whatever the last checkpoint has saved.
+/// A crashed server finds the mark in the WAL, whatever the last checkpoint has saved.
 #[test]
 fn a_crashed_server_without_room_does_not_start() {
     let server = Server::start(&[PRELOAD]);
@@ -128,8 +132,8 @@ fn a_crashed_server_without_room_does_not_start() {
     mint(&mut client);
 }
 
-/// A server that was stopped in order runs without room, and mints nothing. The mark is on its disk still: it
-/// counts for the warning, and it is not removed half.
+/// After a clean shutdown a server starts without room for the mark, but mints nothing. The mark is still on its disk:
+/// it counts for the warning, and cannot be removed in part.
 #[test]
 fn a_mark_left_on_disk_is_not_forgotten() {
     let server = Server::start(&[]);
@@ -153,8 +157,8 @@ fn a_mark_left_on_disk_is_not_forgotten() {
     assert!(remove_mark(&mut client));
 }
 
-/// Once the mark is removed, no setting keeps the server or its standby from starting, whatever happens. Also: who
-/// may remove it, where and when. If idgen comes back, it begins from scratch.
+/// Once the mark is removed, the server and its standby start with any setting, whatever happens. The test also covers
+/// who may remove it, where and when. If idgen comes back, it begins anew.
 #[test]
 fn the_mark_is_removed_for_good() {
     let primary = Server::start(&[]);
@@ -176,27 +180,26 @@ fn the_mark_is_removed_for_good() {
     client.run("BEGIN READ ONLY");
     assert_eq!(client.code(remove), "25006");
     client.run("ROLLBACK");
-    // The name that the mark is given for the moment may be another origin's.
+    // The temporary name of the mark may be taken by another origin.
     client.run("SELECT pg_replication_origin_create('idgen_mark_0')");
     client.run("BEGIN");
     assert!(mark(&mut client).is_some());
     assert!(remove_mark(&mut client));
-    // The transaction is never committed.
+    // The transaction is not committed.
     primary.kill();
     allow_origins(&primary, 0);
     primary.configure(&["max_wal_senders = 0"]);
     primary.up();
     let mut client = primary.reconnect();
     assert_eq!(mark(&mut client), None);
-    assert!(!remove_mark(&mut client), "there is none any more");
+    assert!(!remove_mark(&mut client), "the mark was there again");
 
     // The standby needs a restartpoint after the removal.
     primary.stop("fast");
     allow_origins(&primary, 10);
     primary.configure(&["max_wal_senders = 10"]);
     primary.up();
-    let written: String = primary.reconnect().value("SELECT pg_current_wal_lsn()::text");
-    standby.wait_until(&format!("SELECT pg_last_wal_replay_lsn() >= '{written}'"));
+    primary.until_replayed_by(&standby);
     assert_eq!(mark(&mut standby.connect()), None);
     standby.run("CHECKPOINT");
     standby.kill();
@@ -204,8 +207,7 @@ fn the_mark_is_removed_for_good() {
     standby.up();
     standby.reconnect();
 
-    let mut client = primary.reconnect();
-    client.run("DROP EXTENSION idgen");
+    primary.run("DROP EXTENSION idgen");
     primary.configure(&[PRELOAD]);
     primary.stop("fast");
     allow_origins(&standby, 1);
@@ -217,7 +219,7 @@ fn the_mark_is_removed_for_good() {
     standby.wait_until("SELECT count(*) = 1 FROM pg_replication_origin_status");
 }
 
-/// The mark can be removed from any database, even if it was given a name by hand, and on a standby that was just
+/// The mark can be removed from any database, even if it has been given a name by hand, and even on a standby just
 /// promoted, whose recovery would begin before its last id.
 #[test]
 fn a_mark_with_a_name_is_removed_after_a_promotion() {
@@ -228,7 +230,7 @@ fn a_mark_with_a_name_is_removed_after_a_promotion() {
     let name = "INSERT INTO pg_replication_origin VALUES (65534, 'by hand')";
     client.run(&format!("SET allow_system_table_mods = on; {name}"));
     assert_eq!(client.warning_code().as_deref(), Some("origin-named"));
-    // As docs/security.md says.
+    // The way of docs/security.md.
     client.run("DELETE FROM pg_replication_origin WHERE roident = 65534");
     assert_eq!(client.warning(), None);
     client.run(name);
@@ -241,8 +243,7 @@ fn a_mark_with_a_name_is_removed_after_a_promotion() {
     ));
     primary.stop("immediate");
     standby.promote();
-    let mut client = standby.reconnect();
-    client.run("SELECT pg_replication_origin_drop('other')");
+    standby.reconnect().run("SELECT pg_replication_origin_drop('other')");
     let mut client = standby.connect_to("second");
     client.run("CREATE EXTENSION idgen");
     assert!(remove_mark(&mut client));
@@ -254,7 +255,7 @@ fn a_mark_with_a_name_is_removed_after_a_promotion() {
     assert_eq!(standby.reconnect().value::<i64>("SELECT count(*) FROM pg_replication_origin"), 0);
 }
 
-/// Promise 1: a shard is not closed while nobody knows how far its ids have got.
+/// Promise 1: a shard is not closed while its last id is unknown.
 #[test]
 fn no_shard_is_closed_after_its_mark_was_removed() {
     let server = Server::start(&[PRELOAD]);

@@ -1,4 +1,4 @@
-//! docs/scaling.md through pgbouncer: 1000 clients on a few server connections, in transaction mode.
+//! docs/scaling.md with pgbouncer: 1000 clients on a few server connections, in transaction mode.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -10,8 +10,7 @@ use crate::moment::within_seconds;
 use crate::process::{Service, client_program, example, installed, lacks, run, servers_folder};
 use crate::server::{Server, Sql, enable};
 
-/// Starts pgbouncer with the file of docs/examples and, in addition to its database `app`, a database `single` with
-/// one server connection.
+/// Starts pgbouncer with the file of docs/examples, and an additional database `single` with one server connection.
 fn start_pool(pgbouncer: &Path, server: &Server) -> Service {
     let base = servers_folder().join(format!("pgbouncer-{}", std::process::id()));
     let [file, users, log] = ["ini", "users", "log"].map(|kind| base.with_extension(kind));
@@ -44,7 +43,7 @@ fn connect(server: &Server, database: &str, role: &str) -> Client {
     })
 }
 
-/// The answer to one query in the simple protocol. Prepared statements would belong to a session, not to a client.
+/// The value of a query in the simple protocol, because prepared statements belong to a server session.
 fn ask(client: &mut Client, sql: &str) -> String {
     let messages = client.simple_query(sql).unwrap_or_else(|error| panic!("{sql}: {error:?}"));
     let value = messages.iter().find_map(|message| match message {
@@ -54,8 +53,8 @@ fn ask(client: &mut Client, sql: &str) -> String {
     value.unwrap_or_default()
 }
 
-/// A thousand clients of two roles insert rows over twenty server connections for each: every row has the
-/// shard of its role, and no id occurs twice. The state of a session does not follow a client.
+/// A thousand clients of two roles insert rows over twenty server connections for each role. Every row has the shard of
+/// its role, and no id occurs twice. The state of a session does not follow a client.
 #[test]
 fn a_thousand_clients_through_pgbouncer() {
     let Some(pgbouncer) = installed("pgbouncer") else {
@@ -92,7 +91,7 @@ fn a_thousand_clients_through_pgbouncer() {
 
     let options = target(&server, "app", "ada") + " options='-c idgen.shard=20'";
     assert!(Client::connect(&options, NoTls).is_err(), "a client cannot bring a shard along");
-    // SET outlives its client, SET LOCAL does not. The last id is the session's.
+    // SET outlives its client, but SET LOCAL does not. The last id is the session's.
     let [mut one, mut other] = [(), ()].map(|()| connect(&server, "single", "ada"));
     ask(&mut one, "BEGIN; SET LOCAL idgen.shard = 20; SELECT snowflake_next_id(); COMMIT");
     assert_eq!(ask(&mut other, shard), "11");

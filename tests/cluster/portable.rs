@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use postgres::{Client, NoTls};
 
-use crate::clients::{Clients, Ledger, SHARDS, ids};
+use crate::clients::{Clients, Ledger, SHARDS, at_once, ids};
 use crate::process::{command, run, said, top};
 use crate::server::{Build, PRELOAD, Server, Sql, enable};
 
-/// Runs one statement of a changing kind, each in a transaction that commits. If a transaction does not commit, its ids
-/// may be repeated after a crash under a clock that was set back.
+/// Runs a statement of a changing kind in a transaction that commits. Ids of other transactions may be repeated after a
+/// crash if the clock was set back.
 fn commit(client: &mut Client, round: usize) -> Result<Vec<i64>, postgres::Error> {
     let shard = round as i64 / 7 % SHARDS;
     let sql = match round % 7 {
@@ -30,32 +30,28 @@ fn create_rows(server: &Server) {
     server.run("CREATE TABLE rows (id bigint PRIMARY KEY DEFAULT snowflake_next_id(2), n integer)");
 }
 
-/// Many sessions, one shard and four: no id twice, each session's ids increase. The lock makes it
-/// strict over all sessions.
+/// Many sessions mint for one shard and for four: no id occurs twice, and each session's ids increase. The lock orders
+/// the ids of all sessions strictly.
 #[test]
 fn many_sessions() {
     let server = Server::start_portable(&[]);
     let mut ledger = Ledger::default();
     let clients = Clients::start(8, &server);
-    clients.wait_for_ids(20_000);
-    clients.finish(&mut ledger);
+    clients.finish_after(20_000, &mut ledger);
     assert!(ledger.errors.is_empty(), "{:?}", ledger.errors);
 
-    let ordered = thread::scope(|scope| {
-        let mint = || {
-            let mut client = server.connect();
-            let sql = "SELECT clock_timestamp()::text, snowflake_next_id(5), clock_timestamp()::text";
-            (0..500).map(|_| client.row(sql)).collect::<Vec<(String, i64, String)>>()
-        };
-        let threads: Vec<_> = (0..3).map(|_| scope.spawn(mint)).collect();
-        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
-    });
+    let ordered = at_once(0..3, |_| {
+        let mut client = server.connect();
+        let sql = "SELECT clock_timestamp()::text, snowflake_next_id(5), clock_timestamp()::text";
+        (0..500).map(|_| client.row(sql)).collect::<Vec<(String, i64, String)>>()
+    })
+    .concat();
     let wrong = |a: &(String, i64, String)| ordered.iter().any(|b| a.2 < b.0 && a.1 >= b.1);
     assert!(!ordered.iter().any(wrong), "a call that began after another one had ended got a smaller id");
 }
 
-/// Kills and immediate shutdowns, with the clock set back by ten minutes while the server is down: calls fail until
-/// the clock is right again, and no id of a committed transaction comes again.
+/// Kills and immediate shutdowns, with the clock set back by ten minutes while the server is down: calls fail until the
+/// clock is right again, and no id of a committed transaction is repeated.
 #[test]
 fn the_server_crashes_under_clients_that_commit() {
     let server = Server::start_portable(&[]);
@@ -74,16 +70,15 @@ fn the_server_crashes_under_clients_that_commit() {
             assert_eq!(client.code("SELECT snowflake_next_id(2)"), "40001");
         }
         server.set_clock(0.0);
-        clients.wait_for_ids(1500);
-        clients.finish(&mut ledger);
+        clients.finish_after(1500, &mut ledger);
     }
-    // Every row that was reported is there, and none was reported by another id.
+    // All reported rows exist.
     let rows: i64 = server.value("SELECT count(*) FROM rows");
     assert!(rows > 0 && ledger.len() > 15_000, "{rows} {}", ledger.len());
 }
 
-/// A backward step of the clock while some clients commit and others roll back: ids run ahead by `idgen.max_ahead`,
-/// calls wait, calls fail, and minting continues when the clock has caught up.
+/// The clock is set back while some clients commit and others roll back: ids run ahead by `idgen.max_ahead`, calls wait
+/// and fail, and minting continues when the clock has caught up.
 #[test]
 fn the_clock_steps_under_clients() {
     let server = Server::start_portable(&["idgen.max_wait = 200ms"]);
@@ -103,22 +98,22 @@ fn the_clock_steps_under_clients() {
         assert_eq!(refused(&ledger) > before, refuses, "{step}: {:?}", ledger.errors);
     }
     assert!(ledger.errors.keys().all(|error| error.starts_with("40001 ")), "{:?}", ledger.errors);
-    // The limit that is documented: nothing guards against a jump forward, and the ids stay there.
+    // As documented, nothing guards against a jump forward, and the ids stay ahead.
     server.set_clock(0.0);
     let error = server.error("SELECT snowflake_next_id(1)");
     assert!(error.detail().unwrap().contains("359"), "{error:?}");
 }
 
-/// Sessions are cancelled at any moment, in the wait for a lock too: none keeps a shard's lock. A lock of
-/// the session instead of the transaction fails here.
+/// Sessions that are canceled at any moment, even while they wait for a lock, do not keep a shard's lock, as they would
+/// if it were a session's lock.
 #[test]
 fn a_cancel_frees_the_lock() {
     let server = Server::start_portable(&[]);
     let start = Instant::now();
-    let cancelled = || {
+    let sessions = at_once(0..6, |_| {
         let mut client = server.connect();
         let (mut cancelled, mut round) = (0, 0);
-        // Longer on a machine on which fewer calls are cancelled.
+        // Machines on which fewer calls are canceled take longer.
         while start.elapsed() < Duration::from_secs(if cancelled > 10 { 4 } else { 120 }) {
             round += 1;
             let cancel = client.cancel_token();
@@ -135,10 +130,6 @@ fn a_cancel_frees_the_lock() {
         }
         assert!(cancelled > 10, "{cancelled}");
         client
-    };
-    let sessions: Vec<Client> = thread::scope(|scope| {
-        let threads: Vec<_> = (0..6).map(|_| scope.spawn(cancelled)).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     let mut client = server.connect();
     assert_eq!(client.value::<i64>("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"), 0);
@@ -146,7 +137,7 @@ fn a_cancel_frees_the_lock() {
     drop(sessions);
 }
 
-/// A standby refuses to mint, but decodes ids. A synchronous standby, promoted with its clock ten minutes behind,
+/// A standby decodes ids but does not mint. A synchronous standby that is promoted with its clock ten minutes behind
 /// repeats no id of a committed transaction.
 #[test]
 fn a_synchronous_standby_is_promoted() {
@@ -169,15 +160,13 @@ fn a_synchronous_standby_is_promoted() {
     clients.move_to(&standby);
     standby.configure(&["idgen.max_wait = 100ms"]);
     standby.promote();
-    let mut client = standby.reconnect();
-    assert_eq!(client.code("SELECT snowflake_next_id(2)"), "40001");
+    assert_eq!(standby.reconnect().code("SELECT snowflake_next_id(2)"), "40001");
     standby.set_clock(0.0);
-    clients.wait_for_ids(2000);
-    clients.finish(&mut ledger);
+    clients.finish_after(2000, &mut ledger);
 }
 
-/// `CREATE EXTENSION` while clients mint: none gets an error, and no id occurs twice. Running transactions are
-/// waited for, or continue with ids of the extension.
+/// `CREATE EXTENSION` while clients mint: no client gets an error, and no id occurs twice. The statement waits for
+/// running transactions, or they continue with ids of the extension.
 #[test]
 fn the_extension_takes_over_under_load() {
     let server = Server::start_portable(&[PRELOAD]);
@@ -186,15 +175,15 @@ fn the_extension_takes_over_under_load() {
     let clients = [Clients::start_by(4, &server, commit), Clients::start(4, &server)];
     clients.iter().for_each(|clients| clients.wait_for_ids(1000));
 
-    // A transaction that has minted is waited for; a statement that has not yet is not lost.
+    // The statement waits for a transaction that has minted. Other statements continue later.
     let mut open = server.connect();
     let mut transaction = open.transaction().unwrap();
     let first: i64 = transaction.value("SELECT snowflake_next_id(1)");
     let taken_over = thread::scope(|scope| {
         let mover = scope.spawn(|| server.connect().batch_execute("CREATE EXTENSION idgen"));
         thread::sleep(Duration::from_millis(500));
-        assert!(!mover.is_finished(), "the open transaction is waited for");
-        // Planned now, and minting row by row after the move: the first waits at the gate.
+        assert!(!mover.is_finished(), "CREATE EXTENSION does not wait for the open transaction");
+        // This is planned now, waits with its first row, and mints after the takeover.
         let mut late = server.connect();
         let insert = "INSERT INTO rows (n) SELECT generate_series(1, 1000) RETURNING id";
         let late = scope.spawn(move || ids(&mut late, insert));
@@ -221,8 +210,7 @@ fn the_extension_takes_over_under_load() {
     });
     taken_over.expect("CREATE EXTENSION");
     for clients in clients {
-        clients.wait_for_ids(5000);
-        clients.finish(&mut ledger);
+        clients.finish_after(5000, &mut ledger);
     }
     assert!(ledger.errors.is_empty(), "{:?}", ledger.errors);
     let mut client = server.connect();
@@ -233,8 +221,8 @@ fn the_extension_takes_over_under_load() {
     assert!(rows > 1000, "{rows}");
 }
 
-/// `CREATE EXTENSION` waits for transactions that read a view and then mint, or mint and then read one, and they
-/// get no error. If each waited for the other, PostgreSQL would cancel one of them.
+/// `CREATE EXTENSION` waits for transactions that read a view and then mint, or the other way round, without a
+/// deadlock.
 #[test]
 fn readers_of_views_are_waited_for() {
     const MINT: &str = "SELECT snowflake_next_id(1)";
@@ -257,22 +245,22 @@ fn readers_of_views_are_waited_for() {
         let reader = scope.spawn(move || reader.batch_execute(MINT).map(|()| reader));
         until_waiting(2);
         minter.run("COMMIT");
-        let mut reader = reader.join().unwrap().expect("who has read mints");
+        let mut reader = reader.join().unwrap().expect("a session that has read cannot mint");
 
         let mut minter = begin(MINT);
         until_waiting(1);
         let minter = scope.spawn(move || minter.batch_execute(&format!("{READ}; COMMIT")));
         until_waiting(2);
         reader.run("COMMIT");
-        minter.join().unwrap().expect("who has minted reads");
+        minter.join().unwrap().expect("a session that has minted cannot read");
         mover.join().unwrap().expect("CREATE EXTENSION");
     });
     let kept_in: String = server.value("SELECT mark_kept_in FROM idgen_status");
     assert!(kept_in.contains("origin"), "{kept_in}");
 }
 
-/// A register whose creation is rolled back has minted nothing: created again under a clock that was set back, it
-/// would mint the same ids.
+/// A register whose creation is rolled back must not mint: created again after the clock was set back, it would repeat
+/// its ids.
 #[test]
 fn a_register_that_is_rolled_back_repeats_nothing() {
     let server = Server::start_portable(&[]);
@@ -295,8 +283,8 @@ fn a_register_that_is_rolled_back_repeats_nothing() {
     assert_eq!(client.column::<i64>("SELECT snowflake_next_ids(2000, 1000)").len(), 1000);
 }
 
-/// The way back of portable/README.md: a server without the library takes the dump of a database with the extension,
-/// with everything that uses its functions, and continues after the last id.
+/// The way back of portable/README.md: a server without the library restores the dump of a database with the extension
+/// and everything that uses its functions, and continues after the last id.
 #[test]
 fn a_dump_of_the_extension_goes_into_the_portable_edition() {
     let page = include_str!("../../portable/README.md");
@@ -330,7 +318,7 @@ fn a_dump_of_the_extension_goes_into_the_portable_edition() {
     run(command("cp").arg(Path::new(&old.host()).join("app.dump")).arg(new.host()));
     let script = top().join("portable/idgen.sql").display().to_string();
     let restore = restore.replace("portable/idgen.sql", &script);
-    // Pasted into a shell that goes on after an error. Each step fails once, and then none runs.
+    // The block is pasted into a shell that continues after errors. Each step fails once, and then no other one runs.
     let pasted = |failing: usize| {
         let steps = ["createdb", "pg_restore", "psql"].map(|step| {
             format!(

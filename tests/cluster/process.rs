@@ -12,17 +12,17 @@ use std::sync::OnceLock;
 use nix::sys::signal::{self, Signal};
 use nix::unistd::{Pid, User, geteuid};
 
-/// A variable that `scripts/test` sets.
+/// The value of a variable that `scripts/test` sets.
 pub fn variable(name: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run these tests by `make test`"))
 }
 
-/// A number that may be given to tests drawn at random.
+/// The number in a variable that the user may set for random tests.
 pub fn number_variable(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
-/// Whether servers preload idgen. Otherwise, by `IDGEN_PRELOAD=no`, those do that need it.
+/// Whether all servers preload idgen. With `IDGEN_PRELOAD=no`, only servers that need it do.
 pub fn preloads() -> bool {
     std::env::var("IDGEN_PRELOAD").as_deref() != Ok("no")
 }
@@ -42,7 +42,7 @@ pub fn example(name: &str) -> PathBuf {
     top().join("docs/examples").join(name)
 }
 
-/// The programs of the servers, with what users get of the extension.
+/// The folder of the servers' programs, with the release of the extension.
 pub fn release_bin() -> String {
     variable("IDGEN_PG_BIN")
 }
@@ -54,7 +54,7 @@ pub fn major_version() -> u32 {
     number.split(|c: char| !c.is_ascii_digit()).next().expect("a number").parse().expect("a number")
 }
 
-/// This name, or one like it that a database or a role may have: from PostgreSQL 19 on, without a newline.
+/// The name, as far as a database or a role may have it: from PostgreSQL 19 on, without newlines.
 pub fn permitted(name: &str) -> String {
     if major_version() < 19 { name.to_owned() } else { name.replace('\n', "\t") }
 }
@@ -64,7 +64,7 @@ pub fn library(name: &str) -> PathBuf {
     Path::new(&said_by_pg_config("--pkglibdir")).join(format!("{name}.so"))
 }
 
-/// What pg_config of the servers answers.
+/// The answer of the servers' pg_config.
 pub fn said_by_pg_config(option: &str) -> String {
     let pg_config = Path::new(&release_bin()).join("pg_config");
     output_of_run(command(pg_config).arg(option)).trim().to_owned()
@@ -80,7 +80,7 @@ pub fn command(program: impl AsRef<Path>) -> Command {
     command
 }
 
-/// The user of the servers, if that is another user than this process's, which is root then.
+/// The servers' user, if this process runs as root and the servers must not.
 fn other_user() -> Option<&'static User> {
     static USER: OnceLock<Option<User>> = OnceLock::new();
     let user = USER.get_or_init(|| {
@@ -98,15 +98,15 @@ pub fn give_to_servers(path: &Path) {
     }
 }
 
-/// Sends a signal to a process: "KILL", "TERM".
+/// Sends a signal, such as "KILL", to a process.
 ///
 /// # Errors
-/// That it has ended.
+/// `ESRCH` if the process has ended.
 pub fn kill(signal: &str, pid: i32) -> nix::Result<()> {
     signal::kill(Pid::from_raw(pid), format!("SIG{signal}").parse::<Signal>()?)
 }
 
-/// A script of docs/examples, or a client program, with the programs of the servers first on its PATH.
+/// A client program, or a script of docs/examples, with the servers' programs first on its PATH.
 pub fn client_program(program: impl AsRef<Path>) -> Command {
     let mut command = Command::new(program.as_ref());
     let path = std::env::var("PATH").unwrap_or_default();
@@ -117,7 +117,7 @@ pub fn client_program(program: impl AsRef<Path>) -> Command {
     command
 }
 
-/// The program for whoever runs several servers, with these arguments.
+/// idgenctl with these arguments.
 pub fn idgenctl(args: &[&str]) -> Command {
     let mut command = client_program(Path::new(&release_bin()).join("idgenctl"));
     command.env_remove("IDGENCTL_FLEET").args(args);
@@ -127,14 +127,15 @@ pub fn idgenctl(args: &[&str]) -> Command {
 /// The path of a program that scripts/setup does not install.
 pub fn installed(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    // Debian keeps services in a folder that is not on everybody's PATH.
+    // Debian keeps services in this folder, which the PATH of ordinary users lacks.
     std::env::split_paths(&path)
         .chain(["/usr/sbin".into()])
         .map(|dir| dir.join(program))
         .find(|path| path.is_file())
 }
 
-/// Runs a command that succeeds to its end, and gives its output.
+/// Runs a command, which must succeed, and returns its output.
+#[track_caller]
 pub fn run(mut command: impl BorrowMut<Command>) -> Output {
     let command = command.borrow_mut();
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
@@ -142,7 +143,31 @@ pub fn run(mut command: impl BorrowMut<Command>) -> Output {
     output
 }
 
-/// The standard output of a command that succeeds.
+/// Runs a command without a terminal, which must end with this code and say all of this, and returns both its outputs.
+#[track_caller]
+pub fn ends(mut command: impl BorrowMut<Command>, code: i32, texts: &[&str]) -> String {
+    let output = command.borrow_mut().stdin(Stdio::null()).output().unwrap();
+    assert_eq!(output.status.code(), Some(code), "{}", said(&output));
+    assert_says(&said(&output), texts);
+    said(&output)
+}
+
+/// Runs a command, which must fail and say all of this, and returns both its outputs.
+#[track_caller]
+pub fn refused(mut command: impl BorrowMut<Command>, texts: &[&str]) -> String {
+    let output = command.borrow_mut().output().unwrap();
+    assert!(!output.status.success(), "it did not fail: {}", said(&output));
+    assert_says(&said(&output), texts);
+    said(&output)
+}
+
+/// Checks that an output contains all of this.
+#[track_caller]
+pub fn assert_says(said: &str, texts: &[&str]) {
+    texts.iter().for_each(|text| assert!(said.contains(text), "{text}:\n{said}"));
+}
+
+/// The standard output of a command, which must succeed.
 pub fn output_of_run(command: impl BorrowMut<Command>) -> String {
     String::from_utf8_lossy(&run(command).stdout).into_owned()
 }
@@ -152,31 +177,31 @@ pub fn said(output: &Output) -> String {
     [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes)).concat()
 }
 
-/// Writes a program that everybody may run.
+/// Writes a program, with the right to run it.
 pub fn write_program(file: &Path, text: &str) {
     std::fs::write(file, text).expect("a program");
     std::fs::set_permissions(file, Permissions::from_mode(0o755)).expect("chmod");
 }
 
-/// Runs a command with a text as its input.
+/// Runs a command with this input.
 pub fn feed(mut command: Command, text: &str) {
     let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     child.stdin.take().expect("stdin").write_all(text.as_bytes()).expect("write");
     assert!(child.wait().expect("wait").success(), "{command:?}");
 }
 
-/// A program of the servers' user that runs until this is dropped.
+/// A program that runs as the servers' user until this is dropped.
 pub struct Service {
     child: Child,
 }
 
 impl Service {
-    /// Starts a program with its output in the file `log`.
+    /// Starts a program, with its output in the file `log`.
     pub fn start(program: &Path, args: &[&str], variables: &[(&str, &str)], log: &Path) -> Service {
         Service::start_by(command("env"), program, args, variables, log)
     }
 
-    /// Starts a program for which this folder is /run/postgresql. Only root can.
+    /// Starts a program that sees this folder as /run/postgresql. This takes root.
     pub fn start_with_sockets(
         sockets: &Path,
         program: &Path,
@@ -201,7 +226,7 @@ impl Service {
         log: &Path,
     ) -> Service {
         start.args(variables.iter().map(|(name, value)| format!("{name}={value}")));
-        // A pool needs many files.
+        // A pooler needs many files.
         start.args(["sh", "-c", r#"ulimit -n $(ulimit -Hn); exec "$@" > "$0" 2>&1"#]);
         start.arg(log).arg(program).args(args);
         let child = start.spawn().unwrap_or_else(|error| panic!("{start:?}: {error}"));
@@ -223,7 +248,7 @@ impl Drop for Service {
     }
 }
 
-/// Builds library.c and returns the path of the result; `None` if the headers of the server are not installed.
+/// The library of library.c; `None` if the server's headers are not installed.
 pub fn test_library() -> Option<String> {
     static LIBRARY: OnceLock<Option<PathBuf>> = OnceLock::new();
     let library = LIBRARY.get_or_init(|| {
@@ -236,13 +261,13 @@ pub fn test_library() -> Option<String> {
     library.as_ref().map(|library| library.display().to_string())
 }
 
-/// Builds clock.c and returns the path of the result.
+/// The library of clock.c.
 pub fn clock_library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| compiled("clock", include_str!("clock.c"), &["-ldl"]))
 }
 
-/// Builds disk.c and returns the path of the result.
+/// The library of disk.c.
 pub fn disk_library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| compiled("disk", include_str!("disk.c"), &["-ldl"]))
@@ -261,14 +286,14 @@ fn compiled(name: &str, source: &str, options: &[&str]) -> PathBuf {
     library
 }
 
-/// A test that lacks a program of a package is skipped, but fails in CI, where it would never run.
+/// Skips a test for lack of a packaged program. In CI, where the test would never run, it fails instead.
 pub fn lacks(program: &str) {
     assert!(std::env::var_os("CI").is_none(), "{program} is not installed");
     skipped(&format!("{program} is not installed"));
 }
 
-/// Prints that a test did not run, and why, for whoever started it and for the last line of scripts/test. A test's
-/// captured output would not show it.
+/// Reports that a test is skipped, and why, on the terminal, where captured output does not appear, and to
+/// scripts/test, which repeats it in its last line.
 pub fn skipped(why: &str) {
     let name = std::thread::current().name().unwrap_or_default().to_owned();
     let _ = std::io::stderr().write_all(format!("{name}: skipped: {why}\n").as_bytes());

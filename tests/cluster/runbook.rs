@@ -1,6 +1,5 @@
-//! The runbooks of docs/operations.md, run from the text of the page. A test causes the problem, says what the
-//! server reports, runs the blocks, and sets what the page says. A block of the page that a test does not reach is a
-//! failure.
+//! The runbooks of docs/operations.md, run from the text of the page. A test causes the problem, compares the messages
+//! of the server, runs the blocks, and sets what the page says. Each block of the page must be reached.
 
 use std::path::{Path, PathBuf};
 
@@ -11,9 +10,9 @@ use crate::server::Server;
 pub struct Section {
     pub title: String,
     text: String,
-    /// The messages of the server: the quoted lines.
+    /// The quoted messages of the server.
     pub messages: Vec<String>,
-    /// The blocks to run, of `sh`. A test cannot run a block of `text`, or it is not a command.
+    /// The `sh` blocks. A `text` block cannot be run by a test, or is not a command.
     pub blocks: Vec<Block>,
 }
 
@@ -21,11 +20,11 @@ pub struct Section {
 #[derive(Clone)]
 pub struct Block {
     text: String,
-    /// Where it is run, or for which server, according to its first comment.
+    /// The server that its first comment names.
     place: Option<String>,
 }
 
-/// The page for this version of PostgreSQL: names for other versions in parentheses are applied.
+/// The page with the names of this version of PostgreSQL.
 fn page() -> String {
     let page = std::fs::read_to_string(top().join("docs/operations.md")).expect("the page");
     if major_version() >= 18 {
@@ -34,17 +33,16 @@ fn page() -> String {
     page
 }
 
-/// How the function begins that the page has administrators paste before other blocks.
+/// The beginning of the function that administrators paste before the blocks.
 const FUNCTION: &str = "sql() (";
 
-/// That function.
 fn function() -> String {
     let page = page();
     let (_, rest) = page.split_once(FUNCTION).expect("the function");
     format!("{FUNCTION}{}", rest.split("```").next().expect("its end"))
 }
 
-/// Writes a file of these servers, in the form that the page shows.
+/// Writes a fleet file of these servers in the page's form.
 pub fn fleet_file(servers: &[&Server]) -> PathBuf {
     let page = page();
     let (_, shown) = page.split_once("```toml\n").expect("the file of servers");
@@ -63,10 +61,10 @@ pub fn fleet_file(servers: &[&Server]) -> PathBuf {
     file
 }
 
-/// What the page calls servers, in the order in which tests name them.
+/// The names of servers in the page, in the order of the tests.
 const NAMES: [&str; 3] = ["one", "two", "three"];
 
-/// Its sections.
+/// The sections of the page.
 pub fn sections() -> Vec<Section> {
     let page = page();
     let section = |text: &str| {
@@ -99,10 +97,10 @@ pub fn sections() -> Vec<Section> {
     format!("\n{page}").split("\n## ").skip(1).map(section).collect()
 }
 
-/// What a block begins with in which `$two` is each of these servers in turn.
+/// The beginning of a block in which `$two` is each of these servers in turn.
 const FOR: &str = "# for ";
 
-/// Whether a text matches a message, in which dots stand for anything.
+/// Whether a text matches a message, in which `…` stands for anything.
 fn fits(message: &str, mut text: &str) -> bool {
     for (number, part) in message.split('…').enumerate() {
         match text.find(part) {
@@ -119,15 +117,15 @@ pub struct Runbook<'a> {
     servers: &'a [(&'a str, &'a Server)],
     /// The blocks still to be run.
     blocks: Vec<Block>,
-    /// The messages still to come from the server.
+    /// The messages that no server has sent yet.
     unseen: Vec<String>,
-    /// What the administrator sets.
+    /// The variables that the administrator has set.
     variables: Vec<(String, String)>,
 }
 
 impl<'a> Runbook<'a> {
-    /// The section of this title, with the servers by the names that its blocks give them. The first is `$one` there,
-    /// and the next `$two`.
+    /// The section with this title, and the servers with their names in its blocks, where the first is `$one` and the
+    /// second `$two`.
     pub fn of(title: &str, servers: &'a [(&'a str, &'a Server)]) -> Runbook<'a> {
         let section = sections().into_iter().find(|section| section.title == title);
         let section = section.unwrap_or_else(|| panic!("no section {title}"));
@@ -135,23 +133,23 @@ impl<'a> Runbook<'a> {
         Runbook { section, servers, blocks, unseen, variables: Vec::new() }
     }
 
-    /// The administrator sets a variable for the blocks to come.
+    /// Sets a variable for the next blocks.
     pub fn set(&mut self, name: &str, value: &str) {
         self.variables.push((name.to_owned(), value.to_owned()));
     }
 
-    /// The administrator needs no block any more.
+    /// Skips the remaining blocks and messages.
     pub fn leave(mut self) {
         self.blocks.clear();
         self.unseen.clear();
     }
 
-    /// A block that is not needed.
+    /// Skips a block.
     pub fn skip(&mut self) {
         self.blocks.remove(0);
     }
 
-    /// What the page says to set, as it stands there.
+    /// Sets what the page says, word by word.
     pub fn sets<'s>(&self, setting: &str, servers: impl IntoIterator<Item = &'s Server>) {
         self.says_to_write(setting);
         let (name, value) = setting.split_once(" = ").expect("a setting");
@@ -161,19 +159,19 @@ impl<'a> Runbook<'a> {
         }
     }
 
-    /// The page has this setting or statement.
+    /// Checks that the page has this setting or statement.
     pub fn says_to_write(&self, text: &str) {
         let said = self.section.text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(said.contains(&format!("`{text}`")), "{}: not said: {text}", self.section.title);
     }
 
-    /// Runs a statement of the page, as it stands there.
+    /// Runs a statement of the page, word by word.
     pub fn runs(&self, server: &Server, statement: &str) {
         self.says_to_write(statement);
         server.run(statement);
     }
 
-    /// The server has said this: the page must quote it.
+    /// Checks that the page quotes this message of a server.
     pub fn says(&mut self, said: &str) {
         let quoted = self.section.messages.iter().find(|message| fits(message, said));
         let quoted =
@@ -181,7 +179,7 @@ impl<'a> Runbook<'a> {
         self.unseen.retain(|message| message != quoted);
     }
 
-    /// Whether the next block succeeds. It stays the next one.
+    /// Whether the next block succeeds. The block is not used up.
     pub fn succeeds(&self) -> bool {
         self.run_first().0
     }
@@ -194,7 +192,7 @@ impl<'a> Runbook<'a> {
         said
     }
 
-    /// Runs the next block, which must fail because of the trouble. It stays the next one.
+    /// Runs the next block, which must fail. The block is not used up.
     pub fn fails(&self) -> String {
         let (done, said) = self.run_first();
         assert!(!done, "{}: a block does not fail\n{said}", self.section.title);
@@ -227,7 +225,7 @@ impl<'a> Runbook<'a> {
         (done, said)
     }
 
-    /// The servers with such names, each once.
+    /// The servers with such names, each of them once.
     fn each_server(&self, named: impl Fn(&str) -> bool) -> Vec<&Server> {
         let mut servers: Vec<&Server> = Vec::new();
         for (name, server) in self.servers {
@@ -241,7 +239,7 @@ impl<'a> Runbook<'a> {
     fn run_on(&self, server: &Server, block: &Block) -> (bool, String) {
         let folder = server.host();
         let folder = Path::new(&folder);
-        // The user of the servers may be unable to read the folder of this project.
+        // The servers' user may not be able to read the folder of the project.
         for name in block.text.split_whitespace().filter(|word| word.starts_with("docs/examples/")) {
             let copy = folder.join(name);
             std::fs::create_dir_all(copy.parent().expect("a folder")).expect("mkdir");
@@ -249,7 +247,7 @@ impl<'a> Runbook<'a> {
         }
         let servers = self.each_server(|_| true);
         let file = fleet_file(&servers);
-        // As a prompt does, the shell goes on after an error. The administrator consents.
+        // The shell continues after an error, like an interactive one. The administrator consents.
         let consent = r#"idgenctl() { command idgenctl --yes "$@"; }"#;
         let script = format!("set +eu +o pipefail\n{consent}\n{}\n{}", function(), block.text);
         let mut shell = server.shell(&script);

@@ -1,5 +1,5 @@
-//! docs/scaling.md on several real servers, by the files of docs/examples/scaling: a router over shards,
-//! logical replication from many and both ways, Citus.
+//! docs/scaling.md on several real servers, by the files of docs/examples/scaling: a router over shards, logical
+//! replication from many servers and both ways, and Citus.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::clients::{Clients, Ledger, ids};
 use crate::moment::is_reached;
 use crate::moves::{move_shard, run_as_owner};
 use crate::process::{
-    command, lacks, library, major_version, output_of_run, release_bin, run, said, skipped,
+    command, lacks, library, major_version, output_of_run, refused, release_bin, run, skipped,
 };
 use crate::server::{PRELOAD, Server, Sql, enable, reason};
 
@@ -18,7 +18,7 @@ fn all_ids(server: &Server) -> HashSet<i64> {
     server.connect().column("SELECT id FROM users").into_iter().collect()
 }
 
-/// Whether the installation has an extension.
+/// Whether PostgreSQL has an extension.
 fn available(server: &Server, extension: &str) -> bool {
     let sql = "SELECT count(*) FROM pg_available_extensions WHERE name = $1";
     server.connect().query_one(sql, &[&extension]).unwrap().get::<_, i64>(0) == 1
@@ -33,7 +33,7 @@ fn route(router: &Server, name: &str, server: &Server, first: &str, last: &str) 
     run(router.psql("scaling/router.sql", &[&place[..], &[("first", first), ("last", last)]].concat()));
 }
 
-/// Shards on two servers, written directly and through a router, while one of them moves: no id occurs twice, each
+/// Clients write to shards on two servers, directly and through a router, while a shard moves. No id occurs twice, each
 /// row is on the server of its shard, and a query by id goes to one server.
 #[test]
 fn a_router_over_the_shards_of_two_servers() {
@@ -88,7 +88,7 @@ fn a_router_over_the_shards_of_two_servers() {
     );
     assert_eq!(by_time.matches("WHERE ((id >= ").count(), 4, "{by_time}");
 
-    // The router mints nothing, not even by a default, and a row goes nowhere but to its shard.
+    // The router mints nothing, not even by a default, and a row can only go to its shard.
     assert_eq!(router.code("SELECT idgen.snowflake_next_id(1)"), "55000");
     assert_eq!(router.code("INSERT INTO users_1 (name) VALUES ('Ada')"), "23502");
     assert_eq!(
@@ -99,12 +99,12 @@ fn a_router_over_the_shards_of_two_servers() {
     assert_eq!(two.code("SELECT snowflake_next_id(1)"), "55000");
 }
 
-/// Servers with the same table and shards of their own.
+/// Servers with the same table and different shards.
 fn writers<const N: usize>(shards: [(&str, &str); N]) -> [Server; N] {
     shards.map(|(first, last)| {
         let server = Server::start(&[
             "wal_level = logical",
-            // One for idgen, and two for each subscription while it copies.
+            // idgen needs one, and each subscription two while it copies.
             "max_replication_slots = 5",
             &format!("idgen.allowed_shards = '{first}-{last}'"),
             &format!("idgen.shard = {first}"),
@@ -131,26 +131,26 @@ fn writing(server: &Server) -> Clients {
     })
 }
 
-/// The number of rows, and a sum over what is in them.
+/// The number of rows, and a checksum.
 fn content(server: &Server, condition: &str) -> (i64, Option<i64>) {
     let sql = format!("SELECT count(*), sum(hashtext(id || name)) FROM users WHERE {condition}");
     server.connect().row(&sql)
 }
 
-/// Waits until a server has exactly the rows that another server has of these shards.
+/// Waits until a server has the same rows of these shards as another server.
 fn wait_for_rows(server: &Server, source: &Server, shards: &str) {
     let goal = content(source, shards);
     let is_there = is_reached(60, || content(server, shards) == goal);
     assert!(is_there, "{:?} instead of {goal:?}\n{}", content(server, shards), server.log());
 }
 
-/// Logical replication stops at a conflict, logs it, and tries again.
+/// Checks that logical replication has met no conflict, which it would log.
 fn assert_no_conflict(server: &Server) {
     assert!(!server.log().contains("ERROR:"), "{}", server.log());
 }
 
-/// Two servers write, a third has all of their rows, and rows of its own: no key is in conflict, and no
-/// default mints there for a row that comes.
+/// Two servers write, and a third one has all their rows and rows of its own. Keys do not conflict, and no default
+/// mints for a row that arrives there.
 #[test]
 fn rows_of_many_servers_come_together_in_one() {
     let [one, two, all] = writers([("0", "99"), ("100", "199"), ("200", "299")]);
@@ -159,8 +159,7 @@ fn rows_of_many_servers_come_together_in_one() {
     subscribe(&all, "scaling/subscribe.sql", "two", &two, &[]);
     let mut ledger = Ledger::default();
     for clients in clients {
-        clients.wait_for_ids(300);
-        clients.finish(&mut ledger);
+        clients.finish_after(300, &mut ledger);
     }
     one.run("DELETE FROM users WHERE name = 'before'");
     wait_for_rows(&all, &one, "shard_of(id) < 100");
@@ -171,7 +170,7 @@ fn rows_of_many_servers_come_together_in_one() {
     let mut client = all.connect();
     let minted = "SELECT array_agg(DISTINCT shard) FROM idgen_shard_stats WHERE ids > 0";
     assert_eq!(client.value::<Vec<i32>>(minted), [200]);
-    // Subscriptions come and go, and leave the mark alone.
+    // Subscriptions come and go without affecting the mark.
     let mark = "SELECT mark FROM idgen_status";
     let before: i64 = client.value(mark);
     for name in ["one", "two"] {
@@ -180,7 +179,7 @@ fn rows_of_many_servers_come_together_in_one() {
     assert!(client.value::<i64>(mark) >= before && before > 0);
 }
 
-/// Two servers have each other's rows while both write: no key is in conflict, and nothing goes in circles.
+/// Two servers that both write have each other's rows. Keys do not conflict, and no row goes in circles.
 #[test]
 fn two_servers_have_each_others_rows() {
     let [one, two] = writers([("0", "99"), ("100", "199")]);
@@ -190,7 +189,7 @@ fn two_servers_have_each_others_rows() {
         for server in [&one, &two] {
             server.run("CREATE PUBLICATION everything FOR TABLE users");
         }
-        // What a tenant may plant in the way of a superuser; and a subscription that never gets its rows.
+        // A tenant's trap for superusers, and a subscription that never gets its rows.
         two.run(
             "CREATE SCHEMA evil; CREATE ROLE mallory;
              CREATE FUNCTION evil.differs(\"char\", \"char\") RETURNS boolean LANGUAGE plpgsql AS
@@ -203,7 +202,7 @@ fn two_servers_have_each_others_rows() {
             "CREATE SUBSCRIPTION late CONNECTION '{}' PUBLICATION late WITH (create_slot = false, slot_name = NONE, enabled = false)",
             one.target("postgres")
         ));
-        // A wait in one snapshot would not end, nor one for a name that the server has cut.
+        // A wait in one snapshot would not end, nor would one for a name that the server has truncated.
         two.run("ALTER DATABASE postgres SET default_transaction_isolation = 'repeatable read'");
         let long = "one".repeat(25);
         subscribe(&two, "scaling/both-ways.sql", &long, &one, &[("copy", "true")]);
@@ -219,13 +218,12 @@ fn two_servers_have_each_others_rows() {
     }
     let mut ledger = Ledger::default();
     for clients in [&one, &two].map(writing) {
-        clients.wait_for_ids(300);
-        clients.finish(&mut ledger);
+        clients.finish_after(300, &mut ledger);
     }
     wait_for_rows(&two, &one, "shard_of(id) < 100");
     wait_for_rows(&one, &two, "shard_of(id) >= 100");
     if by_origin {
-        // A row may be changed anywhere.
+        // Either server may change a row.
         two.run("UPDATE users SET name = 'there' WHERE shard_of(id) < 100");
         wait_for_rows(&one, &two, "true");
     }
@@ -233,10 +231,12 @@ fn two_servers_have_each_others_rows() {
     assert!(ledger.ids().is_subset(&all_ids(&one)));
     assert_no_conflict(&one);
     assert_no_conflict(&two);
-    assert!(!by_origin || !two.value::<bool>("SELECT rolsuper FROM pg_roles WHERE rolname = 'mallory'"));
+    if by_origin {
+        two.assert_ordinary("mallory");
+    }
 }
 
-/// A subscription that copies nothing, because the other server has nothing to publish, is no success.
+/// A subscription fails if the other server has nothing to publish.
 #[test]
 fn a_server_that_publishes_nothing_is_not_followed() {
     if major_version() < 16 {
@@ -245,12 +245,11 @@ fn a_server_that_publishes_nothing_is_not_followed() {
     let [one, two] = writers([("0", "99"), ("100", "199")]);
     let conninfo = one.target("postgres");
     let variables = [("source", "one"), ("conninfo", conninfo.as_str()), ("copy", "true")];
-    let output = two.psql("scaling/both-ways.sql", &variables).output().unwrap();
     let why = "the subscription follows no table of the publication \"everything\"";
-    assert!(!output.status.success() && said(&output).contains(why), "{}", said(&output));
+    refused(two.psql("scaling/both-ways.sql", &variables), &[why]);
 }
 
-/// Checks the error of a statement that cannot mint because Citus is preloaded and there is no list.
+/// The warning of a server that preloads Citus and has no list.
 const NO_LIST: &str = "\"idgen.allowed_shards\" must be set on a server that preloads Citus";
 
 fn assert_nothing_is_minted(client: &mut Client) {
@@ -266,14 +265,14 @@ fn assert_nothing_is_minted(client: &mut Client) {
         assert_eq!(reason(&error), "55000 shard_not_allowed", "{sql}");
         assert!(error.hint().unwrap_or_default().contains("\"0-8191\" if there is only one"), "{error:?}");
     }
-    // What keeps every shard from minting comes first.
+    // An error that concerns all shards comes first.
     let of_no_shard = client.refusal("SET idgen.shard = -1; SELECT snowflake_next_id()");
     assert_eq!(of_no_shard, "55000 shard_not_allowed");
-    assert_eq!(client.value::<i32>("SELECT shard_of(5 << 10)"), 5, "ids are taken apart");
+    assert_eq!(client.value::<i32>("SELECT shard_of(5 << 10)"), 5, "ids are not decoded");
     assert_eq!(client.value::<i32>("SELECT shard FROM snowflake_decode(499440859704464384)"), 5);
 }
 
-/// What is said to do where no shard is set.
+/// The hint if no shard is set.
 fn hint_of_no_shard(server: &Server) -> String {
     let error = server.error("SET idgen.shard = -1; SELECT snowflake_next_id()");
     assert_eq!(reason(&error), "55000 shard_unset");
@@ -281,12 +280,12 @@ fn hint_of_no_shard(server: &Server) -> String {
 }
 
 /// Citus runs defaults on every node, so two nodes without lists would mint the same ids. If it is preloaded, in
-/// whatever form it is written, an empty list allows no shard; a reload can set and unset a list.
+/// whatever form it is written, an empty list allows no shard. A reload can set and unset a list.
 #[test]
 fn beside_citus_nothing_is_minted_without_a_list() {
     let server = Server::start(&["idgen.shard = 5"]);
     assert_eq!(server.warning(), None);
-    // Another library under the name of Citus: this one is on every server, and does nothing when loaded.
+    // A library that every server has, and that does nothing when loaded, stands in for Citus.
     let host = server.host();
     let file = library("dict_snowball");
     for name in ["citus", "citus_columnar"] {
@@ -314,7 +313,7 @@ fn beside_citus_nothing_is_minted_without_a_list() {
     let mut client = server.connect();
     server.set("idgen.allowed_shards", "0-8191");
     assert_eq!(client.warning(), None);
-    // A session that has taken a lease before the list is emptied.
+    // The session takes a lease before the list is emptied.
     assert!(client.value::<i64>("SELECT max(snowflake_next_id(5)) FROM generate_series(1, 1000)") > 0);
     server.set("idgen.allowed_shards", "");
     assert_nothing_is_minted(&mut client);
@@ -325,7 +324,7 @@ fn beside_citus_nothing_is_minted_without_a_list() {
     let hint = hint_of_no_shard(&server);
     assert!(hint.contains("ALTER SYSTEM on this node"), "{hint}");
 
-    // A library whose name only begins with that of Citus is not Citus, and neither is a setting of Citus.
+    // Neither a library whose name begins with that of Citus nor a setting of Citus counts as Citus.
     server.configure(&["idgen.allowed_shards = ''", "citus.shard_count = 4"]);
     let mut client = restart("citus_columnar,idgen");
     assert_eq!(client.warning(), None);
@@ -334,8 +333,8 @@ fn beside_citus_nothing_is_minted_without_a_list() {
     assert!(hint.contains("SET, ALTER DATABASE or ALTER ROLE"), "{hint}");
 }
 
-/// Three nodes, the first of them the coordinator, which has `enable`d idgen; `None` if Citus is not installed. The
-/// library may be loaded before Citus or after it.
+/// Three nodes, the first of which is the coordinator, with idgen enabled; `None` if Citus is not installed. The
+/// library is loaded before Citus or after it.
 fn servers_with_citus() -> Option<[Server; 3]> {
     if !available(&Server::start_plain(&[]), "citus") {
         skipped("the extension citus is not installed");
@@ -352,7 +351,7 @@ fn servers_with_citus() -> Option<[Server; 3]> {
             "max_connections = 300",
             "citus.shard_count = 4",
         ]);
-        // The address at which a node finds itself, because moves connect to it.
+        // Moves need the address at which a node finds itself.
         let host = node.host();
         node.configure(&[&format!("citus.local_hostname = '{host}'")]);
         node.run("CREATE EXTENSION citus");
@@ -363,21 +362,21 @@ fn servers_with_citus() -> Option<[Server; 3]> {
     Some(nodes)
 }
 
-/// Sets up the coordinator, which comes first, and adds the other nodes.
+/// Sets up the coordinator, the first node, and adds the others.
 fn join(nodes: &[&Server]) {
     let hosts: Vec<_> = nodes.iter().map(|node| node.host()).collect();
     let variables = [("coordinator", &*hosts[0]), ("workers", &hosts[1..].join(" "))];
     run(nodes[0].psql("scaling/citus.sql", &variables));
 }
 
-/// These nodes, set up by docs/scaling.md.
+/// Nodes of Citus that are set up by docs/scaling.md.
 pub fn nodes_of_citus() -> Option<[Server; 3]> {
     let nodes = servers_with_citus()?;
     join(&nodes.each_ref());
     Some(nodes)
 }
 
-/// What citus-check.sql finds wrong, of each node that has something.
+/// The findings of citus-check.sql, one for each node that has one.
 fn wrong(node: &Server) -> Vec<String> {
     let mut check = node.psql("scaling/citus-check.sql", &[]);
     let rows = output_of_run(check.args(["--tuples-only", "--no-align"]));
@@ -386,7 +385,7 @@ fn wrong(node: &Server) -> Vec<String> {
     last.filter(|wrong| !wrong.is_empty()).collect()
 }
 
-/// Creates a distributed table to copy tenants from, and one whose ids have a fixed shard.
+/// Creates a distributed table of tenants, and one whose ids have a fixed shard.
 fn source_and_fixed(client: &mut Client, tenants: u32) {
     let sql = format!(
         "CREATE TABLE source (tenant bigint PRIMARY KEY);
@@ -398,11 +397,11 @@ fn source_and_fixed(client: &mut Client, tenants: u32) {
     client.run(&sql);
 }
 
-/// Everything that docs/scaling.md has minted on the nodes of Citus, by whichever node Citus chooses: no id is
-/// there twice, also while a schema moves. A number that is not of the node is refused.
+/// No id occurs twice in the tables of docs/scaling.md on Citus, whichever node mints it, and even while a schema
+/// moves. A shard of another node is refused.
 #[test]
 fn shards_of_citus() {
-    // Citus copies a shard of the database or of a role to the nodes that it adds, and takes it back with the
+    // Citus copies a shard set for the database or a role to the nodes that it adds, and resets it with the
     // coordinator's.
     let Some(nodes) = servers_with_citus() else { return };
     let [coordinator, one, two] = &nodes;
@@ -420,7 +419,7 @@ fn shards_of_citus() {
     let mut client = coordinator.connect();
     source_and_fixed(&mut client, 2000);
 
-    // A shard for each node, through any node, and the shard of a schema, through the coordinator.
+    // Clients mint for the shard of each node through any node, and for the shard of a schema through the coordinator.
     let mut ledger = Ledger::default();
     let writers: Vec<_> = [
         (coordinator, "insta5.users", 5),
@@ -437,7 +436,7 @@ fn shards_of_citus() {
         })
     })
     .into();
-    // Ids that Citus has its workers mint, from all nodes at once.
+    // All nodes have the workers of Citus mint.
     std::thread::scope(|scope| {
         for node in &nodes {
             scope.spawn(move || {
@@ -461,8 +460,7 @@ fn shards_of_citus() {
         }
     });
     for clients in writers {
-        clients.wait_for_ids(50);
-        clients.finish(&mut ledger);
+        clients.finish_after(50, &mut ledger);
     }
     println!("{} ids, refused: {:?}", ledger.len(), ledger.errors);
     client.run("ALTER TABLE source ADD COLUMN id bigint DEFAULT snowflake_next_id()");
@@ -480,7 +478,7 @@ fn shards_of_citus() {
     assert!(rows > 60_000 && rows == different, "{} repeated ids of {rows}", rows - different);
     assert_eq!(shards, [1, 101, 201], "every node has minted");
 
-    // Of a number for one node, Citus has the workers mint too, and they refuse.
+    // Citus has the workers mint for the shard of a single node too, and they refuse.
     for refused in [
         "INSERT INTO fixed (tenant) SELECT tenant FROM source",
         "INSERT INTO insta5.users (name) SELECT 'x' FROM source",
@@ -498,7 +496,6 @@ fn shards_of_citus() {
     let fixed = "SELECT count(*), count(DISTINCT id), array_agg(DISTINCT shard_of(id)) FROM fixed";
     assert_eq!(client.row::<(i64, i64, Vec<i32>)>(fixed), (2102, 2102, vec![5]));
 
-    // The check finds wrong configurations.
     two.set("idgen.allowed_shards", "199-299");
     let mut found = wrong(one);
     found.sort();
@@ -516,12 +513,12 @@ fn shards_of_citus() {
     assert_eq!(wrong(one), ["idgen is not preloaded"]);
 }
 
-/// The ids that a reader has found with successive horizons until they are so many, and all ids in the tables below the
-/// last one.
+/// The first ids that a reader has found by successive horizons, at least `count`, and all ids in the tables below the
+/// last horizon.
 fn follow(tables: &[&str], count: usize, client: &mut Client, horizon: &str) -> (Vec<i64>, Vec<i64>) {
     let rows = |client: &mut Client, from: i64, upto: i64| {
         let of = |table| format!("SELECT id FROM {table} WHERE id >= {from} AND id < {upto}");
-        // A statement for each: Citus joins no schemas of different nodes.
+        // Citus does not join schemas of different nodes.
         tables.iter().flat_map(|table| client.column(&of(table))).collect::<Vec<i64>>()
     };
     let (mut followed, mut upto) = (Vec::new(), 0);
@@ -540,7 +537,7 @@ fn follow(tables: &[&str], count: usize, client: &mut Client, horizon: &str) -> 
     (followed, settled)
 }
 
-/// Transactions of a round by turns, some of which roll back, and all of which stay open for a moment.
+/// Transactions with these statements by turns. All stay open for a moment, and some are rolled back.
 fn transactions(node: &Server, statements: &'static [&'static str]) -> Clients {
     Clients::start_by(2, node, move |client, round| {
         let statement = statements[round % statements.len()];
@@ -552,12 +549,12 @@ fn transactions(node: &Server, statements: &'static [&'static str]) -> Clients {
     })
 }
 
-/// A horizon over all nodes, for which a call may wait as long as the slowest machine needs.
+/// The horizon of all nodes, with enough time for slow machines.
 const HORIZON: &str = "CALL idgen_citus.safe_horizon_of_all_nodes(NULL, '10 min')";
 
-/// A reader that tails tables of Citus misses nothing of transactions that write on several nodes: up to the
-/// horizon of the only node that mints or, with citus-horizon.sql, up to that of all nodes, if one of them mints an
-/// id and another one stores it.
+/// A reader that follows tables of Citus misses no row of transactions that write on several nodes: up to the horizon
+/// of the only minting node or, with citus-horizon.sql, up to the horizon of all nodes, if one node mints an id and
+/// another one stores it.
 #[test]
 fn horizons_of_citus() {
     let Some(nodes) = nodes_of_citus() else { return };
@@ -590,7 +587,7 @@ fn horizons_of_citus() {
     println!("refused: {:?}", ledger.errors);
     assert!(followed == settled, "{} rows followed of {}", followed.len(), settled.len());
 
-    // An id may be stored on another node than the one that minted it, so transactions that write there count too.
+    // Transactions on the node that stores an id count too.
     let mut writer = two.connect();
     writer.run("BEGIN; SELECT pg_current_xact_id()");
     assert_eq!(one.code("CALL idgen_citus.safe_horizon_of_all_nodes(NULL, '0 s')"), "40001");
@@ -598,8 +595,8 @@ fn horizons_of_citus() {
     assert!(client.value::<i64>(HORIZON) > settled.last().copied().unwrap_or(0));
 }
 
-/// What a tenant plants on a server, in a schema that is first in the search_path, and in a form that is preferred to
-/// PostgreSQL's own: functions, aggregates, operators, types and views, each of which says who calls it.
+/// Plants functions, aggregates, operators, types and views of a tenant in a schema that comes first in the
+/// search_path, in forms that precede PostgreSQL's own. Each logs the role that calls it.
 fn plant(node: &Server) {
     let schema = "SET citus.enable_ddl_propagation = off; CREATE SCHEMA evil AUTHORIZATION mallory;
                   ALTER DATABASE postgres SET search_path = evil, public, idgen, pg_catalog";
@@ -685,8 +682,8 @@ fn assert_nothing_planted_ran(node: &Server) {
     assert!(!node.log().contains("planted runs as postgres"), "{}", node.log());
 }
 
-/// A superuser who sets a server up by docs/examples/scaling, and uses what was made, runs nothing that a tenant has
-/// planted there.
+/// A superuser who sets up a server by docs/examples/scaling, and uses the results, runs nothing that a tenant has
+/// planted.
 #[test]
 fn a_superuser_runs_nothing_of_the_tenants_of_a_server() {
     let server = Server::start(&[PRELOAD, "wal_level = logical"]);
@@ -709,8 +706,8 @@ fn a_superuser_runs_nothing_of_the_tenants_of_a_server() {
     assert_nothing_planted_ran(&server);
 }
 
-/// A superuser who reads the horizon of all nodes, or checks them, runs nothing that a tenant has planted on any of
-/// them, and is refused where a tenant could put objects in the place of idgen's.
+/// A superuser who reads the horizon of all nodes, or checks them, runs nothing that a tenant has planted on a node,
+/// and is refused where a tenant could replace objects of idgen.
 #[test]
 fn a_superuser_runs_nothing_of_the_tenants_of_citus() {
     let Some(nodes) = nodes_of_citus() else { return };
@@ -731,7 +728,7 @@ fn a_superuser_runs_nothing_of_the_tenants_of_citus() {
         assert!(node.value::<i64>(HORIZON) > 0);
         assert_eq!(wrong(node), [""; 0]);
     }
-    // Only on that node is the schema of a tenant, who could have created another one of the name.
+    // Only on this node the schema belongs to a tenant, who could replace it.
     two.run("SET citus.enable_ddl_propagation = off; ALTER SCHEMA idgen OWNER TO mallory");
     let refusal = coordinator.error(HORIZON);
     assert_eq!(refusal.code().code(), "42501");
@@ -744,26 +741,26 @@ fn a_superuser_runs_nothing_of_the_tenants_of_citus() {
     let minted = "SELECT sum(ids)::bigint FROM idgen.idgen_shard_stats";
     let before: Option<i64> = two.value(minted);
     assert_eq!(one.code(HORIZON), "42501");
-    assert_eq!(two.value::<Option<i64>>(minted), before, "the refusal calls nothing");
+    assert_eq!(two.value::<Option<i64>>(minted), before, "the refused call has minted");
     assert!(one.connect_as("reader").value::<i64>(HORIZON) > 0);
 }
 
-/// A node that is disabled is not asked, so there is no horizon of all nodes: a transaction that is open there may
-/// commit ids below it. That holds for a node that is disabled in the middle of a call too.
+/// While a node is disabled there is no horizon of all nodes, because an open transaction on that node may commit ids
+/// below it. This also holds if the node is disabled during the call.
 #[test]
 fn a_disabled_node_of_citus_is_not_left_out_of_the_horizon() {
     let Some(nodes) = servers_with_citus() else { return };
     let [coordinator, one, two] = &nodes;
     join(&[coordinator, one]);
     run(coordinator.psql("scaling/citus-horizon.sql", &[]));
-    // A node without rows of distributed tables, which alone can be disabled.
+    // Only a node without rows of distributed tables can be disabled.
     let (host, mut client) = (two.host(), coordinator.connect());
     client.run("CREATE TABLE ref (id bigint PRIMARY KEY); SELECT create_reference_table('ref')");
     client.run(&format!("SELECT citus_add_node('{host}', 5432)"));
     assert_eq!(wrong(coordinator), [""; 0]);
     let horizon: i64 = client.value(HORIZON);
 
-    // A call that waits for a transaction on that node does not go on without the node.
+    // A call that waits for a transaction on the node does not continue without the node.
     let mut writer = two.connect();
     writer.run("BEGIN; SELECT pg_current_xact_id()");
     let disable = format!("SELECT citus_disable_node('{host}', 5432, synchronous => true)");
@@ -790,7 +787,7 @@ fn a_disabled_node_of_citus_is_not_left_out_of_the_horizon() {
     assert!(client.value::<i64>(HORIZON) > horizon);
     assert_eq!(wrong(coordinator), [""; 0]);
 
-    // As citus.sql says of a node that is added later.
+    // What citus.sql says of a node that is added later.
     let move_there = format!("SELECT citus_schema_move('insta6', '{host}', 5432)");
     let refusal = client.error(&move_there);
     assert!(refusal.hint().unwrap_or_default().contains("replicate_reference_tables"), "{refusal:?}");

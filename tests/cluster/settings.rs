@@ -1,4 +1,4 @@
-//! How the server reports invalid settings while it runs.
+//! Reports of invalid settings while the server runs.
 
 use crate::moment::is_reached;
 use crate::server::{PRELOAD, Server, Sql};
@@ -7,7 +7,6 @@ fn not_in_force(setting: &str) -> Option<String> {
     Some(format!("the configuration files contain a value for \"{setting}\" that is not in effect"))
 }
 
-/// Makes the server read its configuration again, and waits until that is done.
 fn reload(server: &Server) {
     let loaded = || -> String { server.value("SELECT pg_conf_load_time()::text") };
     let before = loaded();
@@ -15,8 +14,8 @@ fn reload(server: &Server) {
     assert!(is_reached(30, || loaded() > before), "the configuration is not read\n{}", server.log());
 }
 
-/// Promise 5: the view reports a value that a reload refuses, or that waits for a restart, to everyone, on a
-/// standby too, until it is corrected or removed. Minting continues with the previous value.
+/// Promise 5: the view reports a value that a reload refuses, or that waits for a restart, to every role and on a
+/// standby too, until the value is corrected or removed. Minting continues with the previous value.
 #[test]
 fn a_value_that_is_not_in_force_is_told() {
     let server = Server::start(&[PRELOAD]);
@@ -26,7 +25,7 @@ fn a_value_that_is_not_in_force_is_told() {
         |shard: i32| server.connect().execute(&format!("SELECT snowflake_next_id({shard})"), &[]).is_ok();
     assert_eq!(server.warning(), None);
 
-    // Refused at once, and so no trouble.
+    // This is refused at once, and so not reported.
     assert!(server.connect().batch_execute("ALTER SYSTEM SET idgen.allowed_shards = 'nonsense'").is_err());
     assert_eq!(server.warning(), None);
 
@@ -53,7 +52,7 @@ fn a_value_that_is_not_in_force_is_told() {
         assert_eq!(server.warning(), None);
     }
 
-    // Reading the view logs no line for a file that does not exist.
+    // Reading the view does not log a missing file.
     std::fs::remove_file(&file).unwrap();
     reload(&server);
     let mut reader = server.connect();
@@ -62,7 +61,7 @@ fn a_value_that_is_not_in_force_is_told() {
     let skipped = "skipping missing configuration file";
     let log = server.log();
     let of_reader = format!("[{pid}]");
-    // Every process that was there at the reload logs it sooner or later.
+    // Every process logs it sooner or later after the reload.
     assert!(log.contains(skipped));
     assert!(!log.lines().any(|line| line.contains(&of_reader) && line.contains(skipped)), "{log}");
 

@@ -1,213 +1,19 @@
-//! Promises 1 and 2 while clients write and a logical shard comes from the function that minted before
-//! (docs/examples/from-plpgsql.sql), and while a schema gets another shard.
+//! Promises 1 and 2 while clients write and idgen takes a logical shard over from the PL/pgSQL function that minted
+//! before (docs/examples/from-plpgsql.sql), and while a schema gets another shard.
 
-use std::collections::HashSet;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use postgres::{Client, Error, NoTls, Row};
+use postgres::Client;
 
-use crate::clients::Ledger;
+use crate::clients::{Ledger, Load, MINT, TABLES, assert_rows, longest_outage};
 use crate::moment::is_reached;
-use crate::process::{major_version, run, said};
+use crate::process::{assert_says, major_version, refused, run, said};
 use crate::server::{Server, Sql};
 
-pub const TABLES: &str = "
-    CREATE SCHEMA insta5;
-    CREATE TABLE insta5.users (id bigint PRIMARY KEY DEFAULT snowflake_next_id(5), client integer);
-    CREATE TABLE insta5.photos (id bigint PRIMARY KEY DEFAULT snowflake_next_id(5),
-                                user_id bigint NOT NULL REFERENCES insta5.users, body text);
-    INSERT INTO insta5.users (client) SELECT 0 FROM generate_series(1, 10000);
-    INSERT INTO insta5.photos (user_id, body) SELECT id, repeat('x', 100) FROM insta5.users;";
-
-pub const MINT: &str = "snowflake_next_id(5)";
-
-/// No such schema, no such table, shard not allowed.
-pub const GONE: [&str; 3] = ["3F000", "42P01", "55000"];
-
-/// The ids that a client of the schema insta5 was given.
-#[derive(Default)]
-pub struct Diary {
-    /// Every id, in order, and whether it came from the first server.
-    pub ids: Vec<(i64, bool)>,
-    /// Ids of rows whose transaction was committed.
-    pub rows: Vec<i64>,
-    /// How often it had to try again.
-    pub retried: usize,
-    /// The longest time between two transactions that succeeded.
-    pub outage: Duration,
-}
-
-impl Diary {
-    fn ids(&self) -> Vec<i64> {
-        self.ids.iter().map(|(id, _)| *id).collect()
-    }
-}
-
-/// What clients do.
-pub struct Load<'a> {
-    /// Where the shard may be.
-    pub servers: &'a [&'a Server],
-    /// The call that mints an id.
-    pub mint: &'a str,
-    /// SQLSTATEs after which a client tries again, on the next server.
-    pub retried: &'a [&'a str],
-}
-
-impl Load<'_> {
-    /// One transaction of a changing kind: an id alone, a long command, many rows, rows that are rolled back,
-    /// and a user with a photo.
-    fn write(&self, client: &mut Client, round: usize, first: bool, diary: &mut Diary) -> Result<(), Error> {
-        let mint = self.mint;
-        let column = |rows: Vec<Row>| rows.iter().map(|row| row.get(0)).collect::<Vec<i64>>();
-        let mut seen = |ids: &[i64]| diary.ids.extend(ids.iter().map(|id| (*id, first)));
-        match round % 8 {
-            0 => seen(&column(client.query(&format!("SELECT {mint}"), &[])?)),
-            1 => {
-                let long = format!("SELECT {mint}, pg_sleep(0.02) FROM generate_series(1, 20)");
-                seen(&column(client.query(&long, &[])?));
-            }
-            2 => {
-                let many =
-                    "INSERT INTO insta5.users (client) SELECT 1 FROM generate_series(1, 500) RETURNING id";
-                let ids = column(client.query(many, &[])?);
-                seen(&ids);
-                diary.rows.extend(ids);
-            }
-            kind => {
-                let mut transaction = client.transaction()?;
-                let user = "INSERT INTO insta5.users (client) VALUES (1) RETURNING id";
-                let photo = "INSERT INTO insta5.photos (user_id) VALUES ($1) RETURNING id";
-                let mut ids = column(transaction.query(user, &[])?);
-                seen(&ids);
-                let photos = column(transaction.query(photo, &[&ids[0]])?);
-                seen(&photos);
-                ids.extend(photos);
-                if kind == 3 {
-                    transaction.rollback()?;
-                } else {
-                    transaction.commit()?;
-                    diary.rows.extend(ids);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// A client at work.
-    fn work(&self, number: usize, stop: &AtomicBool, count: &AtomicUsize) -> Diary {
-        let mut diary = Diary::default();
-        let (mut place, mut round) = (0, number);
-        let mut last = Instant::now();
-        while !stop.load(Ordering::Relaxed) {
-            let mut client = Client::connect(&self.servers[place].target("postgres"), NoTls).unwrap();
-            while !stop.load(Ordering::Relaxed) {
-                round += 1;
-                if let Err(error) = self.write(&mut client, round, place == 0, &mut diary) {
-                    let code = error.code().unwrap_or_else(|| panic!("{error:?}")).code();
-                    assert!(self.retried.contains(&code), "{error:?}");
-                    diary.retried += 1;
-                    place = (place + 1) % self.servers.len();
-                    thread::sleep(Duration::from_millis(10));
-                    break;
-                }
-                diary.outage = diary.outage.max(last.elapsed());
-                last = Instant::now();
-                count.fetch_add(1, Ordering::Relaxed);
-            }
-        }
-        diary
-    }
-
-    /// Runs `change` while clients write, before it and after it.
-    pub fn during(&self, change: impl FnOnce()) -> Vec<Diary> {
-        at_work(6, change, |number, stop, count| self.work(number, stop, count))
-    }
-}
-
-/// Runs `change` while clients work, before it and after it. Each client counts what it does, until it has to stop.
-pub fn at_work<T: Send>(
-    clients: usize,
-    change: impl FnOnce(),
-    work: impl Fn(usize, &AtomicBool, &AtomicUsize) -> T + Sync,
-) -> Vec<T> {
-    let (stop, count) = (AtomicBool::new(false), AtomicUsize::new(0));
-    let wait_for = |more: usize| {
-        let goal = count.load(Ordering::Relaxed) + more;
-        let is_done = || count.load(Ordering::Relaxed) >= goal;
-        assert!(is_reached(120, is_done), "the clients make no progress");
-    };
-    thread::scope(|scope| {
-        let (work, stop, count) = (&work, &stop, &count);
-        let clients: Vec<_> =
-            (0..clients).map(|number| scope.spawn(move || work(number, stop, count))).collect();
-        // The clients also end if this thread panics.
-        let end = StopAtDrop(stop);
-        wait_for(300);
-        change();
-        wait_for(300);
-        drop(end);
-        clients.into_iter().map(|client| client.join().unwrap()).collect()
-    })
-}
-
-struct StopAtDrop<'a>(&'a AtomicBool);
-
-impl Drop for StopAtDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-/// No id is there twice, and each client's ids increase.
-pub fn assert_unique_and_in_order(diaries: &[Diary]) {
-    let mut ledger = Ledger::default();
-    for diary in diaries {
-        let ids = diary.ids();
-        assert!(ids.iter().all(|id| id >> 10 & 8191 == 5), "an id of another shard");
-        ledger.add(&ids);
-    }
-}
-
-/// Every row that a client has committed is there, and no other.
-pub fn assert_rows(server: &Server, diaries: &[Diary]) {
-    let sql = "SELECT id FROM insta5.users WHERE client = 1 UNION ALL
-               SELECT id FROM insta5.photos WHERE body IS NULL";
-    let there: HashSet<i64> = server.connect().column(sql).into_iter().collect();
-    let told: HashSet<i64> = diaries.iter().flat_map(|diary| diary.rows.iter().copied()).collect();
-    assert_eq!(there.len(), told.len());
-    assert_eq!(there, told);
-}
-
-pub fn longest_outage(diaries: &[Diary]) -> Duration {
-    diaries.iter().map(|diary| diary.outage).max().unwrap_or_default()
-}
-
-/// The output of a script that must fail.
-pub fn refusal(mut script: Command) -> String {
-    let output = script.output().unwrap();
-    let said = said(&output);
-    assert!(!output.status.success(), "it did not fail: {said}");
-    said
-}
-
-/// The output of a script that fails, and says all of this.
-pub fn refused(script: Command, reasons: &[&str]) -> String {
-    let said = refusal(script);
-    assert!(reasons.iter().all(|reason| said.contains(reason)), "{reasons:?}: {said}");
-    said
-}
-
-/// A move fails before it has changed anything, and says all of this.
-pub fn refused_first(script: Command, reasons: &[&str]) {
-    let said = refused(script, reasons);
-    assert!(!said.contains("closing"), "{said}");
-}
-
-/// Two sessions give one shard to two schemas at once: one of them is refused. A call that has to wait for a
-/// table longer than lock_timeout changes nothing.
+/// If two sessions assign one shard to two schemas at once, one of them is refused. A call that would have to wait for
+/// a table longer than lock_timeout changes nothing.
 #[test]
 fn a_shard_is_assigned_to_one_schema_only() {
     let server = Server::start(&[]);
@@ -241,9 +47,9 @@ fn a_shard_is_assigned_to_one_schema_only() {
     assert_eq!(client.value::<i32>(shards), 7);
 }
 
-/// While the call waits for a table, the schema of the extension is renamed, and somebody creates another one of that
-/// name: nothing in it is called. While it waits for a view, another one takes its place, or another schema that of the
-/// extension, with a function of that name: nothing is changed.
+/// While the call waits for a table, the schema of the extension is renamed and another one gets its name: the call
+/// uses nothing in that one. While the call waits for a view, another view takes its place, or another schema with such
+/// a function takes the place of the extension's: the call changes nothing.
 #[test]
 fn names_change_while_a_shard_is_assigned() {
     let server = Server::start(&[]);
@@ -296,8 +102,8 @@ fn names_change_while_a_shard_is_assigned() {
     assert_eq!(during("LOCK TABLE ONLY insta5.users", &another), "55000");
 }
 
-/// A schema gets another shard under clients that write: no id is there twice, and once the call is over no
-/// row gets an id of the shard before.
+/// A schema gets another shard while clients write. No id occurs twice, and after the call no row gets an id of the
+/// previous shard.
 #[test]
 fn a_schema_gets_another_shard_under_load() {
     let server = Server::start(&[]);
@@ -327,9 +133,17 @@ fn a_schema_gets_another_shard_under_load() {
     assert!(diaries.iter().flat_map(|diary| &diary.rows).any(|id| id >> 10 & 8191 == 7));
 }
 
-/// The function of Instagram's article, with a sequence from which sessions take three numbers at once.
+/// The function of Instagram's article, with a sequence of which each session caches three numbers.
 const OLD_FUNCTION: &str =
     concat!(include_str!("../../benches/instagram.sql"), "ALTER SEQUENCE insta5.table_id_seq CACHE 3;");
+
+/// A server with the function and its epoch.
+fn server_with_the_function(settings: &[&str]) -> (Server, Client) {
+    let server = Server::start(&[&["idgen.epoch = 1314220021721"], settings].concat());
+    let mut client = server.connect();
+    client.run(OLD_FUNCTION);
+    (server, client)
+}
 
 fn take_over(server: &Server) -> Command {
     take_over_of(server, "insta5.next_id", "insta5.table_id_seq", "5")
@@ -340,14 +154,14 @@ fn take_over_of(server: &Server, function: &str, sequence: &str, shard: &str) ->
     server.psql("from-plpgsql.sql", &variables)
 }
 
-/// idgen takes a shard over from the function that minted before, under clients that call it and insert rows
-/// by it: its ids are greater than all of the function's, and none is there twice.
+/// idgen takes a shard over from the function while clients call the function and insert rows with it. The ids of idgen
+/// are greater than all ids of the function, and none occurs twice.
 #[test]
 fn the_plpgsql_function_is_replaced_under_load() {
     replace_the_function_under_load(0.0);
 }
 
-/// The tables have ids of the future, because the clock was eight seconds fast before it was corrected.
+/// The tables have ids from the future, because the clock was eight seconds fast before it was corrected.
 #[test]
 fn the_plpgsql_function_is_replaced_after_the_clock_was_set_back() {
     replace_the_function_under_load(8.0);
@@ -359,14 +173,14 @@ fn replace_the_function_under_load(ahead: f64) {
     let mut client = server.connect();
     client.run(OLD_FUNCTION);
     client.run(&TABLES.replace("CREATE SCHEMA insta5;", "").replace(MINT, "insta5.next_id()"));
-    let mut said = String::new();
-    // A call that waits for the sequence gets 2200H. Ids that the old function itself repeats get 23505, or 40P01
-    // if two transactions each have one of the other's.
+    let mut told = String::new();
+    // A call that waits for the sequence gets 2200H. Ids that the old function itself repeats cause 23505, or 40P01 if
+    // two transactions wait for each other.
     let load = Load { servers: &[&server], mint: "insta5.next_id()", retried: &["2200H", "23505", "40P01"] };
     let mut last_id = 0;
     let diaries = load.during(|| {
         server.set_clock(0.0);
-        // While a transaction is open in which the function made an id, it can make another.
+        // In a transaction in which it has made an id, the function can make another.
         let mut client = server.connect();
         let mut transaction = client.transaction().unwrap();
         transaction.query_one("SELECT insta5.next_id()", &[]).unwrap();
@@ -375,12 +189,12 @@ fn replace_the_function_under_load(ahead: f64) {
             thread::sleep(Duration::from_secs(1));
             last_id = transaction.value("SELECT insta5.next_id()");
             transaction.commit().unwrap();
-            said = String::from_utf8(script.join().unwrap().stderr).unwrap();
+            told = String::from_utf8(script.join().unwrap().stderr).unwrap();
         });
     });
     let retried: usize = diaries.iter().map(|diary| diary.retried).sum();
-    println!("{said}{retried} transactions tried again, the longest outage {:?}", longest_outage(&diaries));
-    let past: i64 = said.trim().rsplit(' ').next().unwrap().parse().unwrap();
+    println!("{told}{retried} transactions tried again, the longest outage {:?}", longest_outage(&diaries));
+    let past: i64 = told.trim().rsplit(' ').next().unwrap().parse().unwrap();
 
     assert_rows(&server, &diaries);
     assert!(last_id <= past, "the function was replaced before its transactions had ended");
@@ -395,27 +209,23 @@ fn replace_the_function_under_load(ahead: f64) {
     }
     let columns = "SELECT \"table\", shard FROM idgen_columns WHERE schema = 'insta5' ORDER BY 1";
     assert_eq!(client.rows::<(String, i32)>(columns), [("photos".into(), 5), ("users".into(), 5)]);
-    // Nothing is left to do.
-    let said = String::from_utf8(run(take_over(&server)).stderr).unwrap();
-    assert!(said.contains("already mints ids with idgen"), "{said}");
+    assert_says(&said(&run(take_over(&server))), &["already mints ids with idgen"]);
     let id: i64 = client.value("SELECT insta5.next_id()");
     assert!(id > past);
     ledger.add(&[id]);
 }
 
-/// A function of another epoch is not taken over, and continues as before.
+/// A function of another epoch is not taken over, and continues.
 #[test]
 fn a_function_that_does_not_fit_is_left_alone() {
     let server = Server::start(&[]);
     server.run(OLD_FUNCTION);
-    assert!(refusal(take_over(&server)).contains("Set idgen.epoch to the epoch of the function"));
+    refused(take_over(&server), &["Set idgen.epoch to the epoch of the function"]);
     let id: i64 = server.value("SELECT insta5.next_id()");
     assert!(id > 1 << 60, "still of the function");
 
-    // The wrong sequence, which another shard mints by, is not ended: it may be tried again with the right one.
-    let server = Server::start(&["idgen.epoch = 1314220021721"]);
-    let mut client = server.connect();
-    client.run(OLD_FUNCTION);
+    // A wrong sequence, which another shard uses, is not ended, so that the right one can be tried next.
+    let (server, mut client) = server_with_the_function(&[]);
     client.run("CREATE SEQUENCE insta5.other;
              CREATE FUNCTION insta5.clock() RETURNS bigint LANGUAGE sql AS
                  'SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint - 1314220021721 << 23 | 5 << 10'");
@@ -434,7 +244,7 @@ fn a_function_that_does_not_fit_is_left_alone() {
     }
     client.query_one("SELECT insta5.next_id()", &[]).unwrap();
 
-    // Nor is a function whose callers could no longer mint.
+    // A function is left alone if its callers could no longer mint.
     client.run(
         "REVOKE EXECUTE ON FUNCTION snowflake_next_id(integer) FROM PUBLIC;
              CREATE ROLE \"Inserts by it\";
@@ -447,15 +257,13 @@ fn a_function_that_does_not_fit_is_left_alone() {
     run(take_over(&server));
     client.run("SET ROLE \"Inserts by it\"; INSERT INTO insta5.likes DEFAULT VALUES");
 
-    // Nor one whose shard the server may not mint for.
-    let server = Server::start(&["idgen.epoch = 1314220021721", "idgen.allowed_shards = '6'"]);
-    let mut client = server.connect();
-    client.run(OLD_FUNCTION);
+    // So is one whose shard the server may not mint for.
+    let (server, mut client) = server_with_the_function(&["idgen.allowed_shards = '6'"]);
     refused(take_over(&server), &["may not mint ids for shard 5"]);
     client.query_one("SELECT insta5.next_id()", &[]).unwrap();
 }
 
-/// A function of Instagram's kind, by the expression of an id from `time` and `n`, the number of the sequence.
+/// A function of Instagram's kind. `id` is the expression of an id from `time` and `n`, the number of the sequence.
 fn function_of(name: &str, id: &str) -> String {
     format!(
         "CREATE OR REPLACE FUNCTION insta5.{name}() RETURNS bigint LANGUAGE plpgsql AS $$
@@ -468,8 +276,8 @@ fn function_of(name: &str, id: &str) -> String {
     )
 }
 
-/// A function whose ids are laid out differently is refused for that reason, whatever the epoch, the shard and the
-/// number of its sequence at the moment, and goes on. No advice sends anybody in a circle.
+/// A function whose ids have another layout is refused for that reason and continues, whatever the epoch, the shard and
+/// the current number of its sequence. The advice leads to no other refusal.
 #[test]
 fn a_function_of_another_layout_is_left_alone() {
     let functions = [
@@ -508,21 +316,19 @@ fn a_function_of_another_layout_is_left_alone() {
             let row = client.query_one(state, &[&before]).unwrap();
             assert_eq!((row.get(0), row.get(1)), (true, true), "{name}: the sequence is as before");
         }
-        // Without time bits in their place, the epoch shows in which bits the time is. With another epoch, the shard may
-        // show that it is not in its place, as it includes a bit of the time.
+        // Without time bits in their place, the epoch shows in which bits the time is. With another epoch, the shard
+        // may show that it is not in its place, as it includes a bit of the time.
         client.run(&function_of("ten_bits", "(time << 22) | (5 << 10) | n % 1024"));
         let advice = if epoch.starts_with('1') { "has 22 bits below the time" } else { "" };
         refused(take_over(&server, "ten_bits", "5"), &[advice, "by hand"]);
     }
 
-    let server = Server::start(&["idgen.epoch = 1314220021721"]);
-    let mut client = server.connect();
-    client.run(OLD_FUNCTION);
+    let (server, mut client) = server_with_the_function(&[]);
     refused(
         take_over(&server, "next_id", "6"),
         &["an id of insta5.next_id has shard 5", "to take over shard 6"],
     );
-    // The number may set a bit of the shard that is set anyway, or end before it reaches the shard.
+    // The number may set a bit of the shard that is always set, or end before it reaches the shard.
     client.run(&function_of("odd", "(time << 23) | (5 << 10) | n % 2048"));
     run(take_over(&server, "odd", "5"));
     client.run("CREATE SEQUENCE insta5.short MAXVALUE 1023 CYCLE");
@@ -532,8 +338,8 @@ fn a_function_of_another_layout_is_left_alone() {
     assert_eq!(client.row::<(i32, i32)>(shards), (5, 4));
 }
 
-/// A body that only contains the name of idgen's function goes through all checks, and is replaced. A script that has
-/// broken off is run again: it changes the defaults that are left, for the same shard and for roles that may mint only.
+/// A function whose body only contains the name of idgen's function passes through all checks, and is replaced. If the
+/// script broke off, the next run changes the remaining defaults, if the shard is the same and their roles may mint.
 #[test]
 fn only_a_function_of_idgen_is_taken_for_one() {
     let server = Server::start(&["idgen.epoch = 1314220021721"]);
@@ -565,13 +371,11 @@ fn only_a_function_of_idgen_is_taken_for_one() {
     assert_eq!(client.value::<String>(default), "snowflake_next_id(5)");
 }
 
-/// A function whose epoch is a minute off is refused. One that takes the time of the transaction is not, however long
-/// the script has waited for a lock, unless the clock was set back meanwhile.
+/// A function whose epoch is off by a minute is refused. A function that uses the time of the transaction is not,
+/// however long the script has waited for a lock, unless the clock was set back in the meantime.
 #[test]
 fn the_time_of_a_function_is_that_of_the_call_or_the_transaction() {
-    let server = Server::start(&["idgen.epoch = 1314220021721"]);
-    let mut client = server.connect();
-    client.run(OLD_FUNCTION);
+    let (server, mut client) = server_with_the_function(&[]);
     let another_time = "counts from another time than idgen.epoch";
     client.run(&function_of("ahead", "(time + 59000 << 23) | (5 << 10) | n % 1024"));
     refused(take_over_of(&server, "insta5.ahead", "insta5.table_id_seq", "5"), &[another_time]);
@@ -601,8 +405,8 @@ fn the_time_of_a_function_is_that_of_the_call_or_the_transaction() {
     assert!(client.value::<i64>("SELECT insta5.id()") > old);
 }
 
-/// The end of a sequence is final, whatever its direction and limits, and over a crash. If the change fails after it,
-/// the sequence goes on as before.
+/// The script ends a sequence for good, even over a crash, whatever its direction and limits. If the change fails
+/// afterwards, the sequence continues.
 #[test]
 fn every_kind_of_sequence_is_ended() {
     let server = Server::start(&["idgen.epoch = 1314220021721", "idgen.allowed_shards = '6'"]);
@@ -651,12 +455,10 @@ fn every_kind_of_sequence_is_ended() {
     }
 }
 
-/// A sequence that columns use, or a domain, is not ended.
+/// A sequence that columns or a domain use is not ended.
 #[test]
 fn a_sequence_that_others_need_goes_on() {
-    let server = Server::start(&["idgen.epoch = 1314220021721"]);
-    let mut client = server.connect();
-    client.run(OLD_FUNCTION);
+    let (server, mut client) = server_with_the_function(&[]);
     client.run(
         "CREATE TABLE insta5.notes (id bigint DEFAULT insta5.next_id(),
                                     number integer DEFAULT nextval('insta5.table_id_seq'));
@@ -674,17 +476,15 @@ fn a_sequence_that_others_need_goes_on() {
     refused(lists, &["would break: column id of table insta5.lists."]);
     client.run("INSERT INTO insta5.notes DEFAULT VALUES; INSERT INTO insta5.lists DEFAULT VALUES");
     client.run("ALTER TABLE insta5.notes ALTER number DROP DEFAULT; DROP DOMAIN insta5.number");
-    // The sequence of a serial column belongs to the column, which no longer needs it.
+    // A serial column owns its sequence, but no longer needs it.
     client.run("ALTER SEQUENCE insta5.table_id_seq OWNED BY insta5.notes.id");
     run(take_over(&server));
 }
 
-/// Ids in rows that row-level security hides from the owner of a table count, too.
+/// Ids in rows that row-level security hides from the owner of a table count too.
 #[test]
 fn a_function_is_replaced_beside_hidden_rows() {
-    let server = Server::start(&["idgen.epoch = 1314220021721", "idgen.max_ahead = 1h"]);
-    let mut client = server.connect();
-    client.run(OLD_FUNCTION);
+    let (server, mut client) = server_with_the_function(&["idgen.max_ahead = 1h"]);
     client.run(
         "CREATE ROLE app LOGIN; GRANT EXECUTE ON FUNCTION snowflake_advance TO app;
              CREATE TABLE insta5.users (id bigint PRIMARY KEY DEFAULT insta5.next_id());
@@ -701,7 +501,7 @@ fn a_function_is_replaced_beside_hidden_rows() {
     };
     refused(take_over(&[]), &["or have row-level security: insta5.users", "-v past=ID"]);
 
-    // As the head of the file says.
+    // The statements in the head of the file.
     let head = include_str!("../../docs/examples/from-plpgsql.sql");
     let line =
         head.lines().find(|line| line.contains("NO FORCE ROW LEVEL SECURITY")).expect("the statements");
@@ -716,7 +516,8 @@ fn a_function_is_replaced_beside_hidden_rows() {
     assert!(client.value::<i64>("SELECT insta5.next_id()") > greatest);
 }
 
-/// A function with arguments, each of which has a sequence, is taken over table by table, as the head of the file says.
+/// A function with arguments that uses a sequence for each table is taken over table by table, as the head of the file
+/// says.
 #[test]
 fn a_function_with_arguments_is_taken_over_by_one_without() {
     let server = Server::start(&["idgen.epoch = 1314220021721"]);
@@ -749,8 +550,8 @@ fn a_function_with_arguments_is_taken_over_by_one_without() {
     client.run("INSERT INTO insta5.notes DEFAULT VALUES");
 }
 
-/// The script, which a superuser runs, refuses a schema of the extension in which others may create objects. Nor does
-/// it call operators that they have left there: an exact match of the types would take precedence over PostgreSQL's
+/// The script, run by a superuser, refuses a schema of the extension in which other roles may create objects. It does
+/// not call the operators that they have left there, which match the types exactly and so would precede PostgreSQL's
 /// own.
 #[test]
 fn a_function_is_replaced_beside_hostile_operators() {
@@ -782,7 +583,7 @@ fn a_function_is_replaced_beside_hostile_operators() {
     refused(take_over(&server), &["can change schema public of idgen", "in the place of idgen: mallory."]);
     client.run("REVOKE CREATE ON SCHEMA public FROM mallory");
 
-    // The function's own path leads to some of them.
+    // The search_path of the function leads to such an operator.
     client.run("CREATE SCHEMA theirs; GRANT USAGE ON SCHEMA theirs TO PUBLIC; GRANT CREATE ON SCHEMA theirs TO mallory");
     client.run(
         "CREATE FUNCTION theirs.steal(bigint, integer) RETURNS bigint LANGUAGE plpgsql AS 'BEGIN RAISE ''stolen''; END';
@@ -794,13 +595,11 @@ fn a_function_is_replaced_beside_hostile_operators() {
     run(take_over(&server));
 }
 
-/// Others may have the function as the default of a view, a table with an index, or a table that they put in the place
-/// of another. Reading them would run their code as a superuser, so the greatest id is asked for.
+/// Other roles may have the function as the default of a view, of a table with an index, or of a table that takes the
+/// place of another one. Reading these would run their code as a superuser, so the script asks for the greatest id.
 #[test]
 fn a_function_is_replaced_beside_hostile_tables() {
-    let server = Server::start(&["idgen.epoch = 1314220021721", "idgen.max_ahead = 1h"]);
-    let mut client = server.connect();
-    client.run(OLD_FUNCTION);
+    let (server, mut client) = server_with_the_function(&["idgen.max_ahead = 1h"]);
     client.run("CREATE ROLE mallory; CREATE SCHEMA mallory AUTHORIZATION mallory; GRANT USAGE ON SCHEMA insta5 TO mallory;
              GRANT USAGE ON SEQUENCE insta5.table_id_seq TO mallory; SET ROLE mallory;
              CREATE FUNCTION mallory.steal() RETURNS bigint LANGUAGE plpgsql AS
@@ -824,21 +623,17 @@ fn a_function_is_replaced_beside_hostile_tables() {
     let past = client.value::<i64>("SELECT insta5.next_id() + (60000::bigint << 23)");
     let mut informed = take_over(&server);
     informed.args(["-v", &format!("past={past}")]);
-    let said = String::from_utf8(run(informed).stderr).unwrap();
-    assert!(said.contains("mallory.nested.id DEFAULT (too long to be printed)"), "{said}");
+    assert_says(&said(&run(informed)), &["mallory.nested.id DEFAULT (too long to be printed)"]);
     assert!(client.value::<i64>("SELECT insta5.next_id()") > past);
-    assert!(!server.answer::<bool>("SELECT rolsuper FROM pg_roles WHERE rolname = 'mallory'"));
+    server.assert_ordinary("mallory");
     let minting = "SELECT count(*) FROM idgen_columns WHERE schema = 'mallory' AND shard = 5";
     assert_eq!(server.answer::<i64>(minting), 3);
 }
 
-/// Everything but the body of the function stays: its privileges, the settings that its owner has given it, and other
-/// functions of its name.
+/// Only the body of the function changes: its privileges, its settings and other functions of its name stay.
 #[test]
 fn a_replaced_function_keeps_what_it_is() {
-    let server = Server::start(&["idgen.epoch = 1314220021721"]);
-    let mut client = server.connect();
-    client.run(OLD_FUNCTION);
+    let (server, mut client) = server_with_the_function(&[]);
     client.run("CREATE FUNCTION insta5.next_id(shard integer) RETURNS bigint LANGUAGE sql AS 'SELECT 1::bigint';
              CREATE ROLE app; CREATE ROLE inserts;
              ALTER FUNCTION insta5.next_id() SECURITY DEFINER;
@@ -852,7 +647,7 @@ fn a_replaced_function_keeps_what_it_is() {
              ALTER ROLE app LOGIN; ALTER SCHEMA insta5 OWNER TO app; ALTER SEQUENCE insta5.table_id_seq OWNER TO app");
     let what = "SELECT (to_jsonb(p) - 'prosrc')::text FROM pg_proc AS p WHERE oid = 'insta5.next_id()'::regprocedure";
     let before: String = client.value(what);
-    // The script calls the function, so a superuser does not run it.
+    // The script would call the function as a superuser.
     let foreign =
         "function insta5.next_id of app, sequence insta5.table_id_seq of app, schema insta5 of app.";
     refused(take_over(&server), &["belong to a role that may not do all that you may", foreign]);

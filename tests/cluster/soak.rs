@@ -1,6 +1,5 @@
-//! A mixed load on every function and view of idgen for a given time: `make soak MINUTES=…`. After each period, when
-//! all sessions are idle, the soak checks what a long time could wear out: the memory of the sessions, shared memory, the
-//! counters, the ids and the log.
+//! A mixed load on every function and view of idgen for a given time: `make soak MINUTES=…`. After each period, while
+//! all sessions are idle, the soak checks the memory of the sessions, shared memory, the counters, the ids and the log.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,37 +16,36 @@ use promises::{Caller, Judge, Kind};
 use crate::process::{command, number_variable, output_of_run, preloads};
 use crate::server::{Server, Sql, Values, if_preloaded};
 
-/// The number of sessions that last as long as the soak.
+/// The number of sessions that live as long as the soak.
 const LONG: i32 = 4;
 /// The number of the session that comes and goes.
 const BRIEF: i32 = LONG;
-/// The least number of rounds through all steps that each session makes in a period, however slow the machine is.
+/// The minimum of rounds through all steps that a session makes in a period, even on a slow machine.
 const ROUNDS: u64 = 3;
 
-/// How many bytes a backend may grow after the first periods, whatever it has done: in its memory contexts, and in
-/// all its private memory. PostgreSQL's catalog caches and the allocator's free memory vary by less; a leak does
-/// not stop.
+/// The number of bytes by which a backend may grow after the first periods: in its memory contexts, and in all its
+/// private memory. PostgreSQL's catalog caches and the allocator's free memory vary by less, and a leak does not stop.
 const CONTEXTS_SLACK: i64 = 32 << 10;
 const OWN_SLACK: i64 = 1 << 20;
-/// By how many bytes the free shared memory may shrink, for locks that PostgreSQL has not had so many of before, and by
-/// how many its dynamic segments may grow.
+/// The number of bytes by which free shared memory may shrink, for more locks than before, and dynamic segments may
+/// grow.
 const SHARED_SLACK: i64 = 256 << 10;
 const SEGMENTS_SLACK: i64 = 4 << 20;
 
-/// Shards that all sessions mint for. For some of them the sessions count every id that they take, as the server does.
+/// Shards of all sessions. For some of them the sessions count every id, as the server does.
 const LEASED: i32 = 100;
 const EXACT: i32 = 110;
 const BATCHES: i32 = 120;
-/// Shards of statements that are canceled, and a shard with more demand than ids.
+/// Shards of canceled statements, and a shard with more demand than ids.
 const CANCELLED: i32 = 130;
 const WAITED_FOR: i32 = 131;
 const FULL: i32 = 132;
-/// The first of the shards that each session has for itself.
+/// The first of the shards that belong to single sessions.
 const ADVANCED: i32 = 200;
 const INSERTED: i32 = 300;
 const ASSIGNED: i32 = 400;
 
-/// Queries that call the decoders and similar functions for five thousand ids from `$1` on, and return true.
+/// Queries on five thousand ids from `$1` on that call decoders and similar functions, and return true.
 const ANSWERS: [&str; 8] = [
     "SELECT bool_and(shard_of(id) = (id >> 10) & 8191) FROM ids",
     "SELECT count(snowflake_decode(id)) = 5000 AND bool_and((snowflake_decode(id)).sequence = id & 1023) FROM ids",
@@ -56,7 +54,7 @@ const ANSWERS: [&str; 8] = [
     "SELECT bool_and(snowflake_unscatter(snowflake_scatter(id)) = id) FROM ids",
     "SELECT bool_and(snowflake_make_id(snowflake_time(id), shard_of(id), (id & 1023)::integer) = id
                      AND snowflake_time(id, '2025-01-01T00:00:00Z') = snowflake_time(id)) FROM ids",
-    // PostgreSQL does not inline a function whose volatile argument is used twice, but inlines the second one.
+    // PostgreSQL inlines the second call but not the first one, whose volatile argument is used twice.
     "SELECT bool_and(snowflake_between((id + random())::bigint, '-infinity', 'infinity')
                      AND snowflake_between(id, snowflake_time(id), snowflake_time(id))
                      AND id BETWEEN snowflake_min_id(snowflake_time(id)) AND snowflake_max_id(snowflake_time(id)))
@@ -65,8 +63,7 @@ const ANSWERS: [&str; 8] = [
      FROM (SELECT id, (ARRAY(SELECT name FROM snowflake_layouts))[1 + id % 5] AS layout FROM ids) AS i",
 ];
 
-/// The queries on views and the catalog, and how often they run in a round: expensive ones less often. `$1` is the
-/// schema of the session.
+/// Queries on views and the catalog, and how often they run in a round. `$1` is the schema of the session.
 const VIEWS: [(usize, &str); 14] = [
     (20, "SELECT warning IS NULL FROM idgen_status WHERE $1 <> ''"),
     (5, "SELECT count(*) >= 0 FROM idgen_shard_stats WHERE $1 <> ''"),
@@ -88,7 +85,7 @@ const VIEWS: [(usize, &str); 14] = [
     (50, "SELECT snowflake_raise_mark('-infinity') > '2025-01-01' WHERE $1 <> ''"),
 ];
 
-/// Calls that are refused, with their SQLSTATE and the reason under which they are counted.
+/// Calls that are refused, with the SQLSTATE and the reason that counts them.
 const REFUSED: [(&str, &str, Option<&str>); 21] = [
     ("snowflake_next_id(NULL)", "22004", Some("null_argument")),
     ("snowflake_next_id(8192)", "22023", Some("bad_argument")),
@@ -113,12 +110,12 @@ const REFUSED: [(&str, &str, Option<&str>); 21] = [
     ("snowflake_remove_mark()", "55000", None),
 ];
 
-/// Those of them that a server refuses without a list of shards, if it has none.
+/// The refused calls, without those that take a list of shards if the server has none.
 fn refused() -> impl Iterator<Item = (&'static str, &'static str, Option<&'static str>)> {
     REFUSED.into_iter().filter(|(.., reason)| preloads() || *reason != Some("shard_not_allowed"))
 }
 
-/// Messages that the server may log, each once, in addition to the errors that sessions received.
+/// Messages that the server logs once, in addition to the errors of the sessions.
 const LOGGED: [&str; 4] = [
     "starting PostgreSQL ",
     "listening on Unix socket ",
@@ -126,16 +123,15 @@ const LOGGED: [&str; 4] = [
     "database system is ready to accept connections",
 ];
 
-/// What a session has received since the last check.
 #[derive(Default)]
 struct Tally {
     rounds: u64,
     ids: Vec<i64>,
     js_ids: Vec<i64>,
-    /// The number of ids that were taken and not given, by shard.
+    /// The number of ids that were minted but not read, by shard.
     unread: BTreeMap<i32, i64>,
     refused: BTreeMap<&'static str, i64>,
-    /// Errors at the top level as the server logs them, without numbers.
+    /// Errors as the server logs them, without numbers.
     errors: BTreeMap<String, i64>,
 }
 
@@ -150,22 +146,18 @@ impl Tally {
     }
 }
 
-/// Moves counts to others.
 fn add<K: Ord>(to: &mut BTreeMap<K, i64>, from: &mut BTreeMap<K, i64>) {
     for (key, count) in std::mem::take(from) {
         *to.entry(key).or_default() += count;
     }
 }
 
-/// Removes the numbers from a message.
 fn without_numbers(message: &str) -> String {
     message.replace(|c: char| c.is_ascii_digit(), "")
 }
 
-/// A session, and what it has received.
 struct Session {
     client: Client,
-    /// The connection that cancels the session's statements.
     canceller: Option<Client>,
     number: i32,
     pid: i32,
@@ -178,7 +170,7 @@ impl Session {
     fn new(server: &Server, number: i32, rng: Rng) -> Session {
         let mut client = server.connect();
         let pid = client.value("SELECT pg_backend_pid()");
-        // A session takes the memory for buffers of temporary tables when it first needs each of them.
+        // A session allocates each buffer of temporary tables when it first needs it.
         let fill = "CREATE TEMP TABLE filler AS SELECT repeat('x', 1000) FROM generate_series(1, 2000); DROP TABLE filler";
         client.run(fill);
         Session {
@@ -196,7 +188,6 @@ impl Session {
         format!("soak{}", self.number)
     }
 
-    /// Makes all steps once.
     fn round(&mut self) {
         const STEPS: [fn(&mut Session); 17] = [
             Session::mint,
@@ -229,7 +220,7 @@ impl Session {
         self.tally.ids.extend(self.client.column::<i64>(sql));
     }
 
-    /// Runs a statement that has to fail, notes the error, and returns its SQLSTATE.
+    /// Runs a statement, which must fail, notes the error, and returns its SQLSTATE.
     fn fails(&mut self, sql: &str) -> String {
         match self.client.batch_execute(sql) {
             Ok(()) => panic!("not refused: {sql}"),
@@ -245,7 +236,7 @@ impl Session {
         code.to_owned()
     }
 
-    /// Terminates the session. The client may learn no more than that.
+    /// Terminates the session. The error may not reach the client.
     fn end(&mut self) {
         assert!(self.client.batch_execute("SELECT pg_terminate_backend(pg_backend_pid())").is_err());
         let line = "57P01 FATAL: terminating connection due to administrator command";
@@ -317,7 +308,7 @@ impl Session {
         }
     }
 
-    /// Inserts rows whose keys come from defaults: one by one, many at once, and some that are rolled back.
+    /// Inserts rows by defaults: one by one, many at once, and some that are rolled back.
     fn insert(&mut self) {
         let schema = self.schema();
         let insert = format!("INSERT INTO {schema}.rows (n) VALUES ($1) RETURNING id, js_id");
@@ -402,7 +393,7 @@ impl Session {
         self.client.run("ROLLBACK");
     }
 
-    /// Ends statements that mint, and statements that wait, by a timeout and by a cancel.
+    /// Ends statements that mint or wait by a timeout and by a cancel.
     fn be_cancelled(&mut self) {
         let minting = format!(
             "SELECT count(snowflake_next_id({CANCELLED})) FROM numbers AS a, numbers AS b, numbers AS c"
@@ -411,7 +402,7 @@ impl Session {
         // With less time, a batch behind those of other sessions would be refused at once.
         self.client.run("SET idgen.max_wait = '1h'");
         for statement in [&minting, &waiting] {
-            // The timeout is for this statement only, because the next one may take longer on a busy machine.
+            // The timeout is only for this statement, because the next one may take longer on a busy machine.
             self.client.run("BEGIN");
             self.client.run("SET LOCAL statement_timeout = 5");
             assert_eq!(self.fails(statement), "57014");
@@ -420,7 +411,7 @@ impl Session {
             let mut canceller = self.canceller.take().expect("a connection");
             let pid = self.pid;
             self.canceller = thread::scope(|scope| {
-                // A cancel that comes before the statement has no effect.
+                // A cancel before the statement has no effect.
                 let thread = scope.spawn(|| {
                     while !done.load(Ordering::Relaxed) {
                         thread::sleep(Duration::from_millis(5));
@@ -432,8 +423,7 @@ impl Session {
                 done.store(true, Ordering::Relaxed);
                 thread.join().ok()
             });
-            // The last cancel may come while PostgreSQL is busy with the error of the one before, and is then an error
-            // of the next statement.
+            // The last cancel may arrive while PostgreSQL handles the previous one, and then ends the next statement.
             while let Err(error) = self.client.batch_execute("SELECT 1") {
                 assert_eq!(self.note(&error), "57014");
             }
@@ -450,7 +440,7 @@ impl Session {
         // A third renewal of the mark counts as waiting.
         let reason = match error.as_db_error().and_then(DbError::routine) {
             Some("mark_not_durable") => "mark_not_durable",
-            // A backend that was suspended after it had read the clock finds the ids of others in the future.
+            // A backend that was suspended after reading the clock finds ids of others in the future.
             Some("clock_behind") => "clock_behind",
             _ => "shard_full",
         };
@@ -459,7 +449,7 @@ impl Session {
         self.client.run("RESET idgen.max_wait");
     }
 
-    /// Follows the horizon, which advances unless there are prepared transactions, such as the session's own.
+    /// Follows the horizon, which advances unless there are prepared transactions.
     fn follow(&mut self) {
         self.horizons();
         let name = self.schema();
@@ -526,12 +516,11 @@ impl Session {
     }
 }
 
-/// The checks after a period.
 struct Sample {
     seconds: u64,
     rounds: u64,
     ids: u64,
-    /// For each long session, the bytes in use in its memory contexts, and all memory that it shares with nobody.
+    /// For each long session, the bytes in use in its memory contexts, and all its private memory.
     contexts: Vec<i64>,
     own: Vec<i64>,
     idgen: i64,
@@ -539,7 +528,6 @@ struct Sample {
     segments: i64,
 }
 
-/// The heading of the lines of samples.
 const HEAD: &str = "second, rounds, ids, KiB of each session: own | in contexts; shared KiB: free, dynamic";
 
 impl fmt::Display for Sample {
@@ -553,7 +541,7 @@ impl fmt::Display for Sample {
     }
 }
 
-/// The memory that a process shares with no other, in bytes.
+/// The private memory of a process, in bytes.
 fn own_memory(pid: i32) -> i64 {
     let text = output_of_run(command("cat").arg(format!("/proc/{pid}/smaps_rollup")));
     let line = text.lines().find_map(|line| line.strip_prefix("Anonymous:")).expect("Anonymous");
@@ -577,15 +565,14 @@ impl Soak {
             "max_prepared_transactions = 10",
             "track_functions = all",
             "temp_buffers = 800kB",
-            // Until PostgreSQL 17, a session keeps what JIT compilation has inlined, some hundred kilobytes per
-            // query.
+            // Until PostgreSQL 17, a session keeps some hundred kilobytes per query that JIT has inlined.
             "jit = off",
             "dynamic_shared_memory_type = mmap",
             "log_line_prefix = '%e '",
             "log_error_verbosity = terse",
             "log_min_error_statement = panic",
             "log_checkpoints = off",
-            // The default from PostgreSQL 19 on. On a slow machine, sessions wait long to assign shards.
+            // This is on by default from PostgreSQL 19 on, and sessions on a slow machine wait long to assign shards.
             "log_lock_waits = off",
         ];
         let server = Server::start(&[own, &settings].concat());
@@ -606,7 +593,7 @@ impl Soak {
         );
         for number in 0..=BRIEF {
             let (inserted, assigned) = (INSERTED + number, ASSIGNED + 2 * number);
-            // Tables that are truncated in each round need no autovacuum, which TRUNCATE would cancel.
+            // TRUNCATE in each round would cancel autovacuum.
             control.run(&format!(
                 "CREATE SCHEMA soak{number}; CREATE SCHEMA soak{number}_assigned;
                      CREATE TABLE soak{number}.rows (
@@ -630,7 +617,6 @@ impl Soak {
         }
     }
 
-    /// Lets all sessions work for this long.
     fn period(&mut self, time: Duration, rng: &mut Rng) {
         let end = Instant::now() + time;
         let server = &self.server;
@@ -660,12 +646,12 @@ impl Soak {
         self.check_counters(&tally);
         let now: i64 = self.control.value("SELECT now_tick FROM idgen_status");
         for (mut ids, kind) in [(tally.ids, Kind::Plain), (tally.js_ids, Kind::Js)] {
-            // Those of several sessions come in no order.
+            // The ids of several sessions are not in order.
             ids.sort_unstable();
             self.judge.session(Caller::default(), &ids, kind);
         }
         self.judge.assert_kept();
-        // The ids of a period are not before its clock.
+        // Later ids are not before this clock.
         self.judge.forget(now as u64);
     }
 
@@ -725,8 +711,8 @@ impl Soak {
         println!("{}", self.samples[self.samples.len() - 1]);
     }
 
-    /// The first and the last third of the samples. The checks compare the maxima of both, because the memory that the
-    /// allocator keeps varies by megabytes.
+    /// The first and the last third of the samples, whose maxima are compared, because the allocator's memory varies by
+    /// megabytes.
     fn thirds(&self) -> [&[Sample]; 2] {
         let third = self.samples.len().div_ceil(3);
         [&self.samples[..third], &self.samples[self.samples.len() - third..]]
@@ -739,7 +725,7 @@ impl Soak {
             [Some(before), Some(after)] => after - before,
             _ => panic!("no samples"),
         };
-        // The sessions do the same, so the largest one shows what all of them have filled their caches with.
+        // All sessions do the same, so the largest one shows how far their caches are filled.
         let largest = |of: &[i64]| of.iter().copied().max().expect("sessions");
         let contexts = growth(&|sample| largest(&sample.contexts));
         let own = growth(&|sample| largest(&sample.own));
@@ -752,7 +738,7 @@ impl Soak {
         assert!(growth(&|sample| sample.segments) <= SEGMENTS_SLACK, "dynamic shared memory grows");
     }
 
-    /// Checks that every function has been called, and prints the size of the leak in a call that would have been seen.
+    /// Checks that every function has been called, and prints the size of a leak per call that would have been found.
     fn check_calls(&mut self) {
         for session in &mut self.sessions {
             session.client.run("SELECT pg_stat_force_next_flush()");
@@ -769,7 +755,7 @@ impl Soak {
             "calls by a session in the middle third, and the leaks that would have been seen: bytes a call"
         );
         for (function, calls) in self.control.rows::<(String, i64)>(sql) {
-            // PostgreSQL does not count calls that end in an error, and only the planner calls functions with this type.
+            // PostgreSQL does not count calls that fail, and only the planner calls functions with this type.
             if function == "snowflake_remove_mark()" || function.contains("internal") {
                 continue;
             }
@@ -780,7 +766,7 @@ impl Soak {
         }
     }
 
-    /// Checks that the log has the errors that the sessions received, the server's start, and nothing else.
+    /// Checks that the log has just the errors of the sessions and the server's start.
     fn check_log(&self) {
         let mut expected = self.errors.clone();
         for line in LOGGED {
@@ -802,8 +788,8 @@ impl Soak {
     }
 }
 
-/// Promises 1 and 5: under a mixed load over all functions sessions and the server keep their memory, the counters are
-/// what clients count, no id comes twice, and the log has no line that the load does not ask for.
+/// Promises 1 and 5: under a mixed load on all functions, sessions and the server do not grow, the counters are what
+/// clients count, no id occurs twice, and the log has only lines that the load causes.
 #[test]
 fn a_long_life_wears_nothing_out() {
     let minutes = number_variable("MINUTES");

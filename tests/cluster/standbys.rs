@@ -23,12 +23,11 @@ const MINT: &str = "SELECT snowflake_next_id(1)";
 pub fn synchronous() -> (Server, Server) {
     // pg_rewind needs hint bits in the WAL.
     let primary = Server::start(&["idgen.max_wait = 500ms", "wal_log_hints = on"]);
-    let standby = primary.standby("twin");
-    primary.make_synchronous("twin");
+    let standby = primary.synchronous_standby("twin");
     (primary, standby)
 }
 
-/// A standby refuses to mint, decodes ids, and shows the mark. Once promoted, it begins above the mark.
+/// A standby decodes ids and shows the mark, but does not mint. Once promoted, it begins above the mark.
 #[test]
 fn an_asynchronous_standby_is_promoted() {
     let primary = Server::start(&["idgen.max_wait = 300ms"]);
@@ -48,12 +47,11 @@ fn an_asynchronous_standby_is_promoted() {
     let mut client = standby.reconnect();
     assert_eq!(client.code(MINT), "40001", "an hour behind the mark it has replayed");
     standby.set_clock(0.0);
-    clients.wait_for_ids(3000);
-    clients.finish(&mut ledger);
+    clients.finish_after(3000, &mut ledger);
     assert!(client.value::<i64>("SELECT mark FROM idgen_status") > 0);
 }
 
-/// Promise 1: a standby with a different epoch warns of it, and mints nothing once it is promoted.
+/// Promise 1: a standby with another epoch warns, and mints nothing once it is promoted.
 #[test]
 fn a_standby_of_another_epoch_mints_nothing() {
     let primary = Server::start(&[]);
@@ -77,13 +75,12 @@ fn a_standby_of_another_epoch_mints_nothing() {
     assert_eq!(standby.reconnect().refusal(MINT), "55000 other_epoch");
 }
 
-/// Promise 1: ids stay behind the time that the mark was raised past when the server restarts, and when a synchronous
-/// standby is promoted, in both layouts, whatever the clocks show. A closed shard is open again, and goes by the list.
+/// Promise 1: after a restart or the promotion of a synchronous standby, ids of both layouts are later than the time
+/// past which the mark was raised, whatever the clocks show. A closed shard is open again if the list has it.
 #[test]
 fn a_raised_mark_is_kept_over_a_restart_and_a_failover() {
     let primary = Server::start(&["idgen.max_wait = 500ms", "idgen.max_ahead = 1min"]);
-    let standby = primary.standby("twin");
-    primary.make_synchronous("twin");
+    let standby = primary.synchronous_standby("twin");
     let past: String = primary.value("SELECT (clock_timestamp() + interval '20 s')::text");
     assert!(primary.value::<bool>(&format!("SELECT snowflake_raise_mark('{past}') > '{past}'")));
     primary.run("SELECT snowflake_close_shard(7)");
@@ -101,8 +98,8 @@ fn a_raised_mark_is_kept_over_a_restart_and_a_failover() {
     assert!(standby.value::<bool>(&later), "after a failover");
 }
 
-/// With synchronous replication the promise holds whatever the clocks do, and even if the old primary is alive and
-/// cut off: it stops at the last mark that the standby has, and the new primary begins there.
+/// With synchronous replication the promise holds whatever the clocks show, even if the old primary is alive and cut
+/// off: it stops at the last mark of the standby, where the new primary begins.
 #[test]
 fn a_synchronous_standby_is_promoted_with_the_old_primary_alive() {
     let (primary, standby) = synchronous();
@@ -111,29 +108,27 @@ fn a_synchronous_standby_is_promoted_with_the_old_primary_alive() {
     old.wait_for_ids(3000);
     standby.set_clock(-HOUR);
     standby.promote();
-    // The old primary continues to the end of its window, then its calls fail.
+    // The calls of the old primary fail after the end of its window.
     let refusal = ledger.mint_until_refused(&mut primary.connect(), "SELECT snowflake_next_id(9)", 20);
     assert_eq!(refusal.code().unwrap().code(), "40001", "{refusal}");
 
-    // With its clock an hour behind, the new primary refuses; a little behind, it waits and continues.
-    let mut client = standby.connect();
-    assert_eq!(client.code(MINT), "40001");
+    // With its clock an hour behind, the new primary refuses. A little behind, it waits and continues.
+    assert_eq!(standby.code(MINT), "40001");
     standby.make_asynchronous();
     standby.set_clock(-1.5);
     let new = Clients::start(6, &standby);
-    new.wait_for_ids(3000);
-    new.finish(&mut ledger);
+    new.finish_after(3000, &mut ledger);
     old.finish(&mut ledger);
 }
 
-/// The synchronous standby is gone: calls wait, then fail, and nothing is published. A cancel ends the wait and
-/// publishes nothing either. When the standby is removed from the list, or is back, minting continues.
+/// Without the synchronous standby calls wait and then fail, and nothing is published, also after a cancel. When the
+/// standby is back or removed from the list, minting continues.
 #[test]
 fn the_synchronous_standby_is_gone() {
     let (primary, standby) = synchronous();
     let mut ledger = Ledger::default();
     let mut client = primary.connect();
-    // The session's synchronous_commit does not matter, because the mark concerns all sessions.
+    // The session's synchronous_commit does not count, because the mark concerns all sessions.
     client.run("SET synchronous_commit = off");
     ledger.mint(&mut client);
     standby.stop("fast");
@@ -158,8 +153,8 @@ fn the_synchronous_standby_is_gone() {
     standby.up();
     ledger.mint(&mut client);
     let now: i64 = client.value("SELECT renewals FROM idgen_status");
-    // The mark of the canceled calls is published by the call that first sees the standby again. If more than half
-    // of it is used up by then, that call renews it as well.
+    // The first call that sees the standby again publishes the mark of the canceled calls, and renews it as well if
+    // more than half of it is used up.
     assert!((renewals + 1..=renewals + 2).contains(&now), "{now} renewals after {renewals}");
 
     standby.stop("fast");
@@ -168,8 +163,8 @@ fn the_synchronous_standby_is_gone() {
     ledger.mint(&mut primary.connect());
 }
 
-/// There is a warning exactly while calls wait because synchronous standbys are connected but do not acknowledge. There
-/// is none while a standby that is not needed is gone, and none once enough of them acknowledge.
+/// There is a warning only while calls wait because connected synchronous standbys do not acknowledge, and not while
+/// only a spare standby is gone.
 #[test]
 fn a_warning_tells_what_synchronous_standbys_lack() {
     let primary = Server::start(&["idgen.max_wait = 20s"]);
@@ -177,7 +172,7 @@ fn a_warning_tells_what_synchronous_standbys_lack() {
     let standby = |(link, name): (&Link, _)| primary.standby_by(&link.host(), name);
     let standbys: Vec<_> = links.iter().zip(["a", "b", "c"]).map(standby).collect();
 
-    // A mark takes a moment, which is nothing to warn of. This is the first one.
+    // The first mark may take a moment without a warning.
     primary.make_synchronous_as("ANY 2 (a, b, c)", &["a", "b", "c"]);
     let set_flow = |flow| links.iter().for_each(|link| link.set_flow(Direction::ToStandby, flow));
     set_flow(Flow::Held);
@@ -209,7 +204,7 @@ fn a_warning_tells_what_synchronous_standbys_lack() {
         while warning().as_deref() != Some(NOT_ACKNOWLEDGED) {
             drop(client.execute(MINT, &[]));
         }
-        // Also while calls continue, each of which may write a new mark.
+        // The warning stays while calls continue, each of which may write a new mark.
         for _ in 0..15 {
             assert_eq!(client.code(MINT), "57014", "a cancel");
             assert_eq!(warning().as_deref(), Some(NOT_ACKNOWLEDGED), "not for a moment only");
@@ -220,7 +215,7 @@ fn a_warning_tells_what_synchronous_standbys_lack() {
 
         standbys[1].stop("fast");
         primary.wait_until("SELECT warning_code IS NOT DISTINCT FROM 'sync-too-few' FROM idgen_status");
-        // A standby's own list, like its primary's, does not count.
+        // A standby's own list does not count, like that of its primary.
         standbys[2].set("synchronous_standby_names", "d");
         standbys[2].run("CHECKPOINT");
         assert_eq!(standbys[2].answer::<Option<String>>("SELECT warning FROM idgen_status"), None);
@@ -229,8 +224,8 @@ fn a_warning_tells_what_synchronous_standbys_lack() {
     }
 }
 
-/// Promise 1: until the checkpointer of a server that starts has told the others whether there are synchronous standbys,
-/// those count that the session has read of.
+/// Promise 1: until the checkpointer of a starting server has announced the synchronous standbys, those in the
+/// configuration that the session has read count.
 #[test]
 fn a_late_checkpointer_lets_no_id_past_the_standbys() {
     if major_version() >= 19 {
@@ -257,9 +252,9 @@ fn a_late_checkpointer_lets_no_id_past_the_standbys() {
     }
 }
 
-/// Promise 1: a statement that mints began before the standby became synchronous, and has not read the
-/// configuration since. The standby is cut off and promoted while the old primary still runs. Like its commits, the
-/// old primary's ids end with the last mark that the standby has acknowledged, whatever the settings of that statement.
+/// Promise 1: a statement that mints began before the standby became synchronous, and has not read the configuration
+/// since. The standby is promoted while the old primary runs. Like its commits, the old primary's ids end with the last
+/// mark that the standby has acknowledged, whatever the settings of the statement.
 #[test]
 fn synchronous_replication_begins_under_a_long_statement() {
     let primary = Server::start(&["idgen.max_wait = 300ms"]);
@@ -277,7 +272,7 @@ fn synchronous_replication_begins_under_a_long_statement() {
     primary.make_synchronous("twin");
     standby.promote();
 
-    // Longer than any limit reaches that was acknowledged before.
+    // Longer than any acknowledged mark lasts.
     thread::sleep(Duration::from_millis(2500));
     let sql = "SELECT id FROM snowflake_next_ids(5, 300000) AS id";
     let mut ledger = Ledger::default();
@@ -291,8 +286,8 @@ fn synchronous_replication_begins_under_a_long_statement() {
     assert_eq!(ended.code().map(|code| code.code()), Some("40001"), "{ended}");
 }
 
-/// Calls that fail because the standby is gone do not write a record each: later calls wait for the mark that is
-/// already written, as long as it is enough, and it is published when the standby is back.
+/// Calls that fail for lack of the standby do not each write a record: later calls wait for the mark already written,
+/// as long as it is enough, which is published when the standby is back.
 #[test]
 fn failed_renewals_write_one_mark() {
     const CALLS: i64 = 200;
@@ -300,8 +295,8 @@ fn failed_renewals_write_one_mark() {
     let mut client = primary.connect();
     client.query_one(MINT, &[]).unwrap();
     client.run("SET idgen.max_wait = '5ms'");
-    // Otherwise a session that finds a catalog row dead since CREATE EXTENSION would write the page to the WAL, and
-    // so would autovacuum if this takes a minute.
+    // Otherwise sessions or autovacuum could write a page to the WAL because of a catalog row dead since CREATE
+    // EXTENSION.
     client.run("VACUUM");
     client.run("ALTER SYSTEM SET autovacuum = off");
     client.run("SELECT pg_reload_conf()");
@@ -315,14 +310,14 @@ fn failed_renewals_write_one_mark() {
     }
     let few_since = |client: &mut Client, before: String, start: Instant| {
         let bytes: i64 = client.value(&format!("SELECT (pg_current_wal_insert_lsn() - '{before}')::bigint"));
-        // A record has 48 bytes. One a second is right, and some are the server's own.
+        // A record has 48 bytes. There may be one a second, and some of the server itself.
         let most = 48 * (start.elapsed().as_secs() as i64 + 20);
         println!("{bytes} bytes of WAL for {CALLS} calls that failed, {most} are right");
         assert!(bytes < most, "{bytes} bytes, {most} are right");
     };
     few_since(&mut client, before, start);
 
-    // Not even if each call needs more than the one before.
+    // This also holds if each call needs more than the previous one.
     let client = &mut primary.connect();
     client.run("SET idgen.max_wait = 0; SET default_transaction_read_only = on");
     let (before, start) = (position(client), Instant::now());
@@ -336,7 +331,7 @@ fn failed_renewals_write_one_mark() {
     Ledger::default().mint(client);
 }
 
-/// A standby so far away that each mark has passed before it is acknowledged: commits wait that long, and ids do too.
+/// If a standby is so far away that each mark has passed before it is acknowledged, ids wait as long as commits.
 #[test]
 fn a_standby_far_away_makes_calls_wait_and_not_fail() {
     let primary = Server::start(&["idgen.max_wait = 60s", "idgen.reserve_ahead = 10ms"]);
@@ -354,13 +349,13 @@ fn a_standby_far_away_makes_calls_wait_and_not_fail() {
     }
 }
 
-/// A standby that got a mark while none was synchronous has not acknowledged it, so the primary sends it something new.
+/// A standby has not acknowledged a mark that it received while asynchronous, so the primary sends something new.
 #[test]
 fn a_mark_that_came_between_two_synchronous_times_is_acknowledged() {
     let primary = Server::start(&["idgen.max_wait = 60s", "idgen.reserve_ahead = 3s"]);
     let link = Link::to(&primary);
     let standby = primary.standby_by(&link.host(), "twin");
-    // Without this, the standby would acknowledge the mark by itself after a while.
+    // Otherwise the standby would acknowledge the mark by itself after a while.
     standby.set("wal_receiver_status_interval", "0");
     primary.make_synchronous("twin");
     let mut ledger = Ledger::default();
@@ -376,7 +371,7 @@ fn a_mark_that_came_between_two_synchronous_times_is_acknowledged() {
     ledger.mint(&mut primary.connect());
 }
 
-/// The wait events show what a call waits for: the standby, or the backend that waits for it.
+/// The wait events tell whether a call waits for the standby, or for the backend that waits for it.
 #[test]
 fn waits_for_a_standby_have_names() {
     let (primary, standby) = synchronous();
@@ -388,7 +383,7 @@ fn waits_for_a_standby_have_names() {
     });
     primary.until_waiting("IdgenStandby");
     primary.until_waiting("IdgenMark");
-    // Before PostgreSQL 17 both have the same name.
+    // Before PostgreSQL 17 the two have the same name.
     primary.wait_until(
         "SELECT count(*) = 2 FROM pg_stat_activity WHERE wait_event_type = 'Extension' AND backend_type = 'client backend'",
     );
@@ -398,8 +393,8 @@ fn waits_for_a_standby_have_names() {
     }
 }
 
-/// The time until marks were durable, in milliseconds: it lies within that of the only call, and includes what the standby
-/// was certainly away for.
+/// The reported time until a mark is durable is not longer than the only call, and not shorter than the standby's
+/// absence.
 #[test]
 fn the_time_until_a_mark_is_durable_is_told() {
     const AWAY: Duration = Duration::from_millis(300);
@@ -418,7 +413,7 @@ fn the_time_until_a_mark_is_durable_is_told() {
     assert!((least..=most).contains(&told), "{told} ms, but it took {least} to {most} ms");
 }
 
-/// From A to B and back to A: each server begins above the ids that the other has issued.
+/// After a failover and a failback, each server begins above the ids of the previous one.
 #[test]
 fn failover_and_failback() {
     let first = Server::start(&["idgen.max_wait = 300ms"]);
@@ -431,20 +426,19 @@ fn failover_and_failback() {
     second.promote();
     clients.move_to(&second);
     clients.wait_for_ids(1500);
-    // The third has the data of the second, as the first would after it was rebuilt; its clock is slow.
+    // The third server stands for the first one, rebuilt from the second. Its clock is slow.
     let third = second.standby("third");
     third.set_clock(-0.5);
     clients.wait_for_ids(1500);
     second.stop("fast");
     third.promote();
     clients.move_to(&third);
-    clients.wait_for_ids(1500);
-    clients.finish(&mut ledger);
+    clients.finish_after(1500, &mut ledger);
 }
 
-/// Failover to a synchronous standby and back to the first server, which is rewound in between. Clients that know
-/// both continue, under clocks that are further and further behind. Each server begins above the ids that the other
-/// one has issued, not only above its own, and no acknowledged row is lost.
+/// Failover to a synchronous standby and, after pg_rewind, back to the first server, with clocks that are further and
+/// further behind. Clients that know both continue. Each server begins above all earlier ids, and no acknowledged row
+/// is lost.
 #[test]
 fn fail_over_and_switch_back() {
     let (first, second) = synchronous();
@@ -478,7 +472,7 @@ fn fail_over_and_switch_back() {
     ledger.assert_rows(&mut first.connect(), 3);
 }
 
-/// A base backup carries the mark: restored under a clock that is an hour behind, it refuses.
+/// A base backup contains the mark: restored with its clock an hour behind, the server refuses.
 #[test]
 fn a_base_backup_is_restored() {
     let primary = Server::start(&["idgen.max_wait = 300ms"]);
@@ -493,11 +487,10 @@ fn a_base_backup_is_restored() {
     assert_eq!(restored.reconnect().code(MINT), "40001");
     restored.set_clock(0.0);
     clients.move_to(&restored);
-    clients.wait_for_ids(1500);
-    clients.finish(&mut ledger);
+    clients.finish_after(1500, &mut ledger);
 }
 
-/// A restored backup does not know of ids that were only passed over since, nor of the mark above them, as
+/// A restored backup knows neither of ids passed over since the backup nor of the mark above them, as
 /// docs/guarantees.md warns.
 #[test]
 fn a_restored_backup_forgets_an_advance() {

@@ -1,4 +1,4 @@
-//! The setting `idgen.state`: what programs read that must not trust a database.
+//! The setting `idgen.state`, for programs that must not trust a database.
 
 use postgres::{Client, NoTls};
 use serde_json::Value;
@@ -9,7 +9,6 @@ use crate::server::{PRELOAD, Server, Sql, if_preloaded};
 
 const YEAR: f64 = 365.25 * 24.0 * 3600.0;
 
-/// What a superuser's session reads.
 fn state_in(client: &mut Client) -> Value {
     client.run("LOAD 'idgen'");
     serde_json::from_str(&client.value::<String>("SELECT current_setting('idgen.state')")).unwrap()
@@ -24,8 +23,8 @@ fn of(state: &Value) -> (Option<&str>, bool) {
     (state["warning"]["code"].as_str(), state["mints"].as_bool().unwrap())
 }
 
-/// Promise 5: every database tells the state of the server, with the extension or without, on a standby too, where
-/// nothing is minted before the promotion.
+/// Promise 5: every database shows the state of the server, with or without the extension. So does a standby, which
+/// does not mint before its promotion.
 #[test]
 fn every_database_tells_the_state_of_the_server() {
     let server = Server::start(if_preloaded(&["idgen.allowed_shards = '5-9'", "idgen.max_clock_jump = -1"]));
@@ -87,7 +86,7 @@ fn the_state_says_whether_calls_are_served() {
     assert_eq!(state(&server)["warning"]["severity"], "warning");
     server.set("idgen.max_clock_jump", "1h");
 
-    // Only shards that are ahead of the clock wait, and after a restart all.
+    // Shards that are ahead of the clock wait, and after a restart all shards.
     server.set_clock(1800.0);
     server.run("SELECT snowflake_next_id(7)");
     server.set_clock(0.0);
@@ -120,8 +119,7 @@ fn the_state_says_whether_calls_are_served() {
     assert_eq!((&read["mark_ms"], &read["mark_of_epoch"]), (&Value::Null, &Value::Bool(false)), "{read}");
 }
 
-/// Promise 7: nothing that somebody gave the setting before the library was loaded takes its place, in no transaction
-/// and after none.
+/// Promise 7: a value that a role gave the setting before the library was loaded never takes the place of the state.
 #[test]
 fn nobody_can_shadow_the_state() {
     let server = Server::start_plain(&[]);
@@ -162,7 +160,7 @@ fn nobody_can_shadow_the_state() {
     assert!(is_state(&mut server.connect_to("app")));
 }
 
-/// Only members of pg_read_all_settings read the state, and only who asks for it.
+/// Only members of pg_read_all_settings can read the state, and only by its name.
 #[test]
 fn an_ordinary_role_cannot_read_the_state() {
     let server = Server::start(&[PRELOAD]);
@@ -171,19 +169,18 @@ fn an_ordinary_role_cannot_read_the_state() {
     for read in ["SHOW idgen.state", "SELECT current_setting('idgen.state')"] {
         assert_eq!(anybody.code(read), "42501", "{read}");
     }
-    let mut watcher = server.connect_as("watcher");
-    assert!(watcher.value::<String>("SHOW idgen.state").starts_with('{'));
+    assert!(server.connect_as("watcher").value::<String>("SHOW idgen.state").starts_with('{'));
     let listed = "SELECT count(*) FROM pg_settings WHERE name = 'idgen.state'";
     assert_eq!(server.value::<i64>(listed), 0);
     let all = server.connect().simple_query("SHOW ALL").unwrap();
     assert!(!format!("{all:?}").contains("idgen.state"));
 }
 
-/// The state is told whatever the session is, without an error, and leaves nothing behind.
+/// Every kind of session can read the state, without an error and without a trace.
 #[test]
 fn reading_the_state_does_no_harm() {
     let server = Server::start(&[PRELOAD]);
-    // Somebody has locked a catalog.
+    // Another session has locked a catalog.
     let mut holder = server.connect();
     holder.run("BEGIN; LOCK TABLE pg_replication_origin IN ACCESS EXCLUSIVE MODE");
     let mut client = server.connect();
@@ -211,7 +208,7 @@ fn reading_the_state_does_no_harm() {
     assert_eq!(walsender("replication=true")["error"]["sqlstate"], "55000");
     assert_eq!(walsender("replication=database dbname=postgres")["error"], Value::Null);
 
-    // It may be called as often as one likes.
+    // Repeated reading takes no memory.
     let mut client = server.connect();
     let size = "SELECT sum(total_bytes)::bigint FROM pg_backend_memory_contexts";
     let read = "DO $$ BEGIN FOR i IN 1..500 LOOP PERFORM current_setting('idgen.state'); END LOOP; END $$";
@@ -228,8 +225,8 @@ fn reading_the_state_does_no_harm() {
     assert!(output.contains("\"mints\":true"), "{output}");
 }
 
-/// Promise 4: whoever reads the state while somebody has locked the catalog of the origins can be canceled, and keeps
-/// no mark from being written or replayed. PostgreSQL 15 asks for the state in every reading of pg_settings.
+/// Promise 4: a reader of the state who waits for a lock on the catalog of the origins can be canceled, and keeps no
+/// mark from being written or replayed. PostgreSQL 15 reads the state for every query of pg_settings.
 #[test]
 fn a_reader_of_the_state_holds_up_no_mark() {
     let server = Server::start(&[PRELOAD]);
@@ -253,7 +250,7 @@ fn a_reader_of_the_state_holds_up_no_mark() {
         assert_eq!(status.code("SELECT warning FROM idgen_status"), "57014");
         let mut settings = Client::connect(&reader.target_as(role), NoTls).unwrap();
         assert!(settings.value::<i64>("SELECT count(*) FROM pg_settings") > 0);
-        // A new mark, which is further ahead than the last.
+        // A new mark, further ahead than the last.
         let _: i64 =
             server.value("SELECT snowflake_advance(3, snowflake_max_id(clock_timestamp() + '900 ms'))");
         holder.run("COMMIT");

@@ -1,14 +1,14 @@
-//! Updates from every released version, and minting that continues when the data moves to a new cluster.
+//! Updates from every released version, and minting after the data has moved to a new cluster.
 
 use std::os::unix::process::CommandExt;
 
 use postgres::Client;
 
 use crate::clients::{Clients, Ledger, ids};
-use crate::process::{idgenctl, installed, major_version, run, said, skipped, top};
+use crate::fleet::for_servers;
+use crate::process::{assert_says, installed, major_version, refused, run, said, skipped, top};
 use crate::server::{Build, PRELOAD, Server, Sql};
 
-/// The released versions, by their install scripts.
 fn released() -> Vec<String> {
     let scripts = top().join("sql/install");
     let versions = std::fs::read_dir(scripts).unwrap().filter_map(|entry| {
@@ -20,14 +20,14 @@ fn released() -> Vec<String> {
     versions
 }
 
-/// A server with the library of today and, in its database, the extension of a version.
+/// A server with the current library and, in its database, the extension of a version.
 fn start_version(build: Build, version: &str) -> Server {
     let server = Server::start_empty(build, &[PRELOAD]);
     server.run(&format!("CREATE EXTENSION idgen VERSION '{version}'"));
     server
 }
 
-/// Everything that the catalogs say about the extension and its members.
+/// The entries of the catalogs about the extension and its members.
 pub fn catalog(client: &mut Client) -> Vec<String> {
     let sql = "
         WITH ours AS (
@@ -61,7 +61,7 @@ pub fn catalog(client: &mut Client) -> Vec<String> {
     client.column(sql)
 }
 
-/// The entries that only one of two catalogs has. All entries would be a long message.
+/// The entries that only one of two catalogs has.
 pub fn difference(catalog: &[String], newest: &[String]) -> Vec<String> {
     let only = |name: &'static str, these: &[String], those: &[String]| {
         let entries = these.iter().filter(|entry| !those.contains(entry));
@@ -70,7 +70,7 @@ pub fn difference(catalog: &[String], newest: &[String]) -> Vec<String> {
     [only("only updated", catalog, newest), only("only new", newest, catalog)].concat()
 }
 
-/// A call of each function of the extension, and whether it must give the same again.
+/// A call of each function of the extension, and whether its result must stay the same.
 fn calls(client: &mut Client) -> Vec<(String, bool)> {
     let sql = "
         WITH given (name, value) AS (VALUES
@@ -91,9 +91,8 @@ fn calls(client: &mut Client) -> Vec<(String, bool)> {
     client.rows(sql)
 }
 
-/// The functions of each version work with the current library, before the update and after it. The update results
-/// in the same objects as a new installation of the newest version, and leaves the objects and ids of users as they
-/// are.
+/// The functions of each version work with the current library, before and after the update. The update creates the
+/// same objects as an installation of the newest version, and leaves the objects and ids of users alone.
 #[test]
 fn every_version_is_updated() {
     let server = Server::start(&[]);
@@ -103,7 +102,7 @@ fn every_version_is_updated() {
         let name = format!("from_{version}");
         let mut client = server.connect();
         client.run(&format!("CREATE DATABASE \"{name}\""));
-        // Ids of a kind that the version may not know, in its counters.
+        // The counters have ids of a kind that the version may not know.
         client.query("SELECT snowflake_next_id_js(7)", &[]).unwrap();
         let mut client = server.connect_to(&name);
         client.run(&format!("CREATE EXTENSION idgen VERSION '{version}'"));
@@ -132,7 +131,7 @@ fn every_version_is_updated() {
         let counters = client.column::<String>(
             "SELECT (to_jsonb(s) - 'ids_per_second')::text FROM idgen_shard_stats AS s WHERE shard = 7",
         );
-        // A row for each kind of ids that the version knows.
+        // There is a row for each kind of ids that the version knows.
         let kinds = if version == "0.1.0" { 1 } else { 2 };
         assert_eq!(counters.len(), kinds, "{version}: {counters:?}");
         let minted: i64 = client.value("SELECT max(ids) FROM idgen_shard_stats WHERE shard = 7");
@@ -151,8 +150,8 @@ fn every_version_is_updated() {
     }
 }
 
-/// An update replaces no function that is not the extension's, and drops nothing that depends on it: it fails
-/// and leaves all as it was.
+/// An update replaces no function of users, and drops nothing that depends on the extension: it fails and changes
+/// nothing.
 #[test]
 fn an_update_leaves_what_is_the_users() {
     let server = start_version(Build::Release, "0.1.0");
@@ -174,8 +173,8 @@ fn an_update_leaves_what_is_the_users() {
     client.run("ALTER EXTENSION idgen UPDATE");
 }
 
-/// An update gives nobody a right that was taken away. A new function that mints has the privileges of
-/// `snowflake_next_id`, what is created anew keeps its own, and a dump brings both along.
+/// An update restores no right that was revoked. A new function that mints has the privileges of `snowflake_next_id`,
+/// objects created anew keep theirs, and a dump contains both.
 #[test]
 fn an_update_gives_no_right_back() {
     const RIGHTS: &str = "
@@ -208,13 +207,13 @@ fn an_update_gives_no_right_back() {
         client.run(revoked);
         client.run(&format!("SET ROLE {updater}; ALTER EXTENSION idgen UPDATE; RESET ROLE"));
         let got = client.column::<String>(RIGHTS);
-        // PostgreSQL 17 has one more privilege on tables.
+        // From PostgreSQL 17 on, tables have one more privilege.
         let got: Vec<_> = got.iter().map(|entry| entry.replace("arwdDxtm", "arwdDxt")).collect();
         assert_eq!(got, given, "{updater}");
         client.run("SET ROLE borrows");
         client.run("SELECT snowflake_next_id_js(1); RESET ROLE");
 
-        // A dump keeps them, although it leaves out the initial privileges of an extension.
+        // A dump contains them, although it omits the initial privileges of an extension.
         let copy = format!("copy_of_{updater}");
         client.run(&format!("CREATE DATABASE {copy}"));
         run(server.shell(&format!("pg_dump postgres | psql -X -q -v ON_ERROR_STOP=1 -d {copy}")));
@@ -223,7 +222,7 @@ fn an_update_gives_no_right_back() {
         assert_eq!(there, given, "{updater}");
         client.run(&format!("DROP DATABASE {copy}"));
 
-        // PostgreSQL knows that the roles are still needed, and the rights can be taken away again.
+        // PostgreSQL knows that the roles are needed, and the rights can be revoked.
         assert_eq!(client.code("DROP ROLE borrows"), "2BP01");
         client.run(
             "SET ROLE lends; REVOKE ALL ON FUNCTION snowflake_next_id_js FROM borrows; RESET ROLE;
@@ -235,8 +234,8 @@ fn an_update_gives_no_right_back() {
     client.run("DROP EXTENSION idgen; DROP ROLE lends, borrows, other");
 }
 
-/// An update makes no code of others LEAKPROOF, which would show them rows that row-level security hides, and neither
-/// can they afterwards.
+/// An update makes no code of other roles LEAKPROOF, which would show them rows that row-level security hides, and they
+/// cannot do so afterwards.
 #[test]
 fn an_update_makes_no_code_of_others_leakproof() {
     const LEAKPROOF: &str = "SELECT prosrc FROM pg_proc WHERE proname = 'shard_of' AND proleakproof";
@@ -260,11 +259,11 @@ fn an_update_makes_no_code_of_others_leakproof() {
     assert_eq!(client.column::<String>(LEAKPROOF), [""; 0]);
 }
 
-/// The owner of the schema cannot replace it with another schema while a script runs; the script would revoke
-/// privileges on functions in that one, and leave them on its own.
+/// The owner of the schema cannot replace it while a script runs, which would then revoke privileges on functions in
+/// the wrong schema.
 #[test]
 fn the_schema_stays_while_a_script_runs() {
-    let server = Server::start_preloaded();
+    let server = Server::start_plain(&[PRELOAD]);
     let mut creator = server.connect();
     creator.run("CREATE ROLE owner; CREATE SCHEMA ids AUTHORIZATION owner");
     creator.run("GRANT CREATE ON DATABASE postgres TO owner");
@@ -281,8 +280,8 @@ fn the_schema_stays_while_a_script_runs() {
         creator.run("ROLLBACK");
     }
 
-    // The script waits for a transaction that has begun before. It then fails, or uses the new name: minor releases
-    // differ.
+    // The script waits for a transaction that has begun before. It then fails or uses the new name, depending on the
+    // minor release.
     let open = "
         SELECT p.oid::regprocedure::text FROM pg_depend JOIN pg_proc AS p ON objid = p.oid
         WHERE deptype = 'e' AND has_function_privilege('owner', p.oid, 'EXECUTE')
@@ -303,10 +302,10 @@ fn the_schema_stays_while_a_script_runs() {
     }
 }
 
-/// A snapshot from before the schema or the role was created does not mislead the checks of a script.
+/// A snapshot older than the schema or the role does not mislead the checks of a script.
 #[test]
 fn an_old_snapshot_hides_nothing_from_a_script() {
-    let server = Server::start_preloaded();
+    let server = Server::start_plain(&[PRELOAD]);
     let mut superuser = server.connect();
     superuser.run("CREATE ROLE owner; GRANT CREATE ON DATABASE postgres TO owner; CREATE SCHEMA closed");
     let mut owner = server.connect();
@@ -322,11 +321,11 @@ fn an_old_snapshot_hides_nothing_from_a_script() {
     }
 }
 
-/// Objects that claim to be the portable edition may belong to an untrusted role, which could change them at any
-/// moment. Nothing is taken over from it, not even from the owner of the database, until the superuser owns them.
+/// Objects that look like the portable edition may belong to an untrusted role, which could change them at any moment.
+/// They are not taken over until the superuser owns them, not even from the owner of the database.
 #[test]
 fn what_others_own_is_not_taken_over() {
-    let server = Server::start_preloaded();
+    let server = Server::start_plain(&[PRELOAD]);
     let mut superuser = server.connect();
     superuser.run("CREATE ROLE owner; ALTER DATABASE postgres OWNER TO owner");
     let mut owner = server.connect();
@@ -337,7 +336,7 @@ fn what_others_own_is_not_taken_over() {
         superuser.run(what);
         assert_eq!(superuser.code("CREATE EXTENSION idgen SCHEMA public"), "42501", "{what}");
     };
-    // Each of these, left to the other role, is enough.
+    // A single object of the other role is enough for a refusal.
     refused("");
     refused("ALTER SCHEMA idgen_portable OWNER TO CURRENT_USER");
     let all = "
@@ -367,25 +366,23 @@ fn what_others_own_is_not_taken_over() {
     superuser.run("CREATE EXTENSION idgen SCHEMA public");
 }
 
-/// A server that has minted for a database of the oldest version, and what must not be minted again after
-/// the move of its data.
+/// A server that has minted for a database of the oldest version, and the ids that must not be repeated after the move
+/// of its data.
 pub struct Moving {
     pub old: Server,
     ledger: Ledger,
-    /// The last ids of both kinds.
     last: Vec<i64>,
-    /// What carries the mark over.
+    /// The statement that carries the mark over.
     statement: String,
 }
 
-/// Rows with ids of shard 1, of a changing kind.
 fn insert(client: &mut Client, round: usize) -> Result<Vec<i64>, postgres::Error> {
     let rows = if round.is_multiple_of(7) { 1000 } else { 1 };
     let sql = format!("INSERT INTO things SELECT FROM generate_series(1, {rows}) RETURNING id");
     ids(client, &sql)
 }
 
-/// An id of some shards, of both kinds; in a database of the newest version.
+/// Ids of some shards, of both kinds, in a database of the newest version.
 fn an_id_of_each(client: &mut Client) -> Vec<i64> {
     let sql = "SELECT snowflake_next_id(shard) FROM generate_series(0, 9) AS shard
                UNION ALL SELECT snowflake_next_id_js(shard) FROM generate_series(0, 9) AS shard";
@@ -393,7 +390,7 @@ fn an_id_of_each(client: &mut Client) -> Vec<i64> {
 }
 
 impl Moving {
-    /// By a server with the oldest version in its database.
+    /// Mints on a server with the oldest version in its database.
     pub fn from(old: Server) -> Moving {
         old.run("CREATE TABLE things (id bigint PRIMARY KEY DEFAULT snowflake_next_id(1))");
         old.run("CREATE DATABASE other");
@@ -401,8 +398,7 @@ impl Moving {
         other.run("CREATE EXTENSION idgen");
         let mut ledger = Ledger::default();
         let clients = Clients::start_by(4, &old, insert);
-        clients.wait_for_ids(10_000);
-        clients.finish(&mut ledger);
+        clients.finish_after(10_000, &mut ledger);
         let last = an_id_of_each(&mut other);
         // The library of the oldest version has no snowflake_raise_mark.
         let mark: i64 = old.value("SELECT snowflake_max_id(mark_at) FROM idgen_status");
@@ -410,8 +406,8 @@ impl Moving {
         Moving { old, ledger, last, statement }
     }
 
-    /// The clock of the new server is a minute behind. Carrying over the mark is refused until ids may run that far
-    /// ahead. After that, a restart and the update, all ids are greater than the earlier ones.
+    /// The clock of the new server is a minute behind. The mark can be carried over once ids may run that far ahead.
+    /// After a restart and the update, all ids are greater than the earlier ones.
     pub fn go_on(mut self, new: &Server) {
         let mut client = new.connect();
         let mark: Option<i64> = client.value("SELECT mark FROM idgen_status");
@@ -426,8 +422,7 @@ impl Moving {
         self.last.extend(an_id_of_each(&mut client));
         self.ledger.add(&self.last);
         let clients = Clients::start_by(4, new, insert);
-        clients.wait_for_ids(10_000);
-        clients.finish(&mut self.ledger);
+        clients.finish_after(10_000, &mut self.ledger);
         assert!(self.ledger.errors.is_empty(), "{:?}", self.ledger.errors);
 
         client.run("CREATE DATABASE fresh");
@@ -436,7 +431,6 @@ impl Moving {
         assert_eq!(difference(&catalog(&mut client), &catalog(&mut fresh)), [""; 0]);
     }
 
-    /// Moves the data to the new server with a dump, and continues there.
     pub fn go_on_by_dump(self, new: &Server) {
         new.set_clock(-60.0);
         self.old.dump_to(new);
@@ -449,13 +443,13 @@ impl Moving {
 #[test]
 fn a_dump_is_restored() {
     let moving = Moving::from(start_version(Build::Release, "0.1.0"));
-    let new = Server::start_preloaded();
+    let new = Server::start_plain(&[PRELOAD]);
     moving.go_on_by_dump(&new);
 }
 
-/// What docs/cookbook.md says about the extension's schema and dumps. Everything works in a schema that is in no
-/// `search_path`; an ordinary role restores a dump into a database of its own; and a dump can be restored into a
-/// database with another schema, with its data unchanged.
+/// The section of docs/cookbook.md about the extension's schema and dumps. Everything works with a schema outside the
+/// `search_path`, an ordinary role restores a dump into its own database, and a dump can be restored into a database
+/// where idgen has another schema, without changes of its data.
 #[test]
 fn a_dump_goes_into_another_schema() {
     let page = include_str!("../../docs/cookbook.md");
@@ -465,13 +459,13 @@ fn a_dump_goes_into_another_schema() {
         section.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
     let [dump, part, all, convert] = blocks[..] else { panic!("{} blocks", blocks.len()) };
 
-    let server = Server::start_preloaded();
+    let server = Server::start_plain(&[PRELOAD]);
     let mut admin = server.connect();
     admin.run("CREATE ROLE owner; CREATE ROLE app");
     for database in ["app", "old", "part", "enabled", "owned OWNER owner"] {
         admin.run(&format!("CREATE DATABASE {database}"));
     }
-    // Tables in which everything that can name a function of idgen does, and a text that only resembles a call.
+    // Tables with everything that can contain a function of idgen, and with a text that only resembles a call.
     let tables = |schema: &str, idgen: &str| {
         format!(
             "CREATE SCHEMA {schema};
@@ -493,9 +487,9 @@ fn a_dump_goes_into_another_schema() {
     server.connect_to("old").run("CREATE EXTENSION idgen");
     server.connect_to("old").run(&tables("insta6", "public"));
 
-    run(idgenctl(&["enable", "app", "--yes", "--server", &server.target("postgres")]));
+    run(for_servers(&[&server], &["enable", "app", "--yes"]));
     let mut client = server.connect_to("app");
-    // The function is found by the path of the database, and in a session without one.
+    // The function is found by the path of the database, and by its schema without a path.
     assert!(client.value::<bool>("SELECT snowflake_next_id(5) > 0"));
     client.run("SET search_path = ''");
     client.run(&tables("insta5", "idgen"));
@@ -515,7 +509,7 @@ fn a_dump_goes_into_another_schema() {
     client.run("SELECT idgen.snowflake_assign_shard('insta5', 5)");
     let in_public = "SELECT relname::text FROM pg_class WHERE relnamespace = 'public'::regnamespace";
     assert_eq!(client.column::<String>(in_public), [""; 0]);
-    // Inserting needs no privilege on the extension's schema.
+    // Inserts need no privilege on the extension's schema.
     client.run(
         "REVOKE USAGE ON SCHEMA idgen FROM PUBLIC; GRANT USAGE ON SCHEMA insta5 TO app;
              GRANT SELECT, INSERT ON insta5.users, insta5.recent TO app; SET ROLE app;
@@ -524,7 +518,7 @@ fn a_dump_goes_into_another_schema() {
              SELECT * FROM idgen.idgen_status; SELECT * FROM idgen.idgen_columns; RESET ROLE",
     );
 
-    // Into an empty database; a schema alone; and by an ordinary role into a database of its own.
+    // Into an empty database, a single schema, and by an ordinary role into its own database.
     for block in [dump, part, all] {
         run(server.shell(block));
     }
@@ -533,11 +527,11 @@ fn a_dump_goes_into_another_schema() {
     run(server.shell("psql -X -q -d part -c 'CREATE SCHEMA idgen; CREATE EXTENSION idgen SCHEMA idgen'"));
     run(server.shell("psql -X -q -v ON_ERROR_STOP=1 -d part -f insta5.sql"));
     run(server.shell("pg_restore --no-owner --no-acl --role=owner -d owned --exit-on-error app.dump"));
-    // A full dump makes the schema itself, so only one without it goes where the extension is already.
-    run(idgenctl(&["enable", "enabled", "--yes", "--server", &server.target("postgres")]));
-    let refused = server.shell("pg_restore -d enabled --exit-on-error app.dump").output().unwrap();
+    // A full dump creates the schema itself, so only a dump without it can be restored where the extension exists.
+    run(for_servers(&[&server], &["enable", "enabled", "--yes"]));
     let why = "schema \"idgen\" already exists";
-    assert!(said(&refused).contains(why) && section.contains(why), "{}", said(&refused));
+    refused(server.shell("pg_restore -d enabled --exit-on-error app.dump"), &[why]);
+    assert!(section.contains(why));
     run(server.shell("psql -X -q -v ON_ERROR_STOP=1 -d enabled -f all.sql"));
     assert_eq!(server.connect_to("enabled").column::<String>(rows), client.column::<String>(rows));
     for database in ["copy", "part", "owned"] {
@@ -547,25 +541,20 @@ fn a_dump_goes_into_another_schema() {
         let insert = "INSERT INTO insta5.users DEFAULT VALUES RETURNING idgen.shard_of(other)";
         assert_eq!(client.value::<i32>(insert), 5, "{database}");
     }
-    // What enabling is for after a restore: the path.
-    run(idgenctl(&["enable", "copy", "--yes", "--server", &server.target("postgres")]));
+    // After a restore, enabling sets the path.
+    run(for_servers(&[&server], &["enable", "copy", "--yes"]));
     assert!(server.connect_to("copy").value::<String>("SHOW search_path").ends_with(", idgen"));
     let owner = "SELECT extowner::regrole::text FROM pg_extension WHERE extname = 'idgen'";
     assert_eq!(server.connect_to("owned").column::<String>(owner), ["owner"]);
 
     // With another schema, the dump is refused for the name of the schema, and succeeds once the names are changed.
-    let refused = server.shell("pg_dump old | psql -X -q -v ON_ERROR_STOP=1 -d app").output().unwrap();
     let why = "function public.snowflake_next_id(integer) does not exist";
-    assert!(said(&refused).contains(why) && section.replace('\n', " ").contains(why), "{}", said(&refused));
+    refused(server.shell("pg_dump old | psql -X -q -v ON_ERROR_STOP=1 -d app"), &[why]);
+    assert!(section.replace('\n', " ").contains(why));
     client.run("DROP SCHEMA insta6 CASCADE");
     let convert = convert.replace("docs/", &format!("{}/docs/", top().display()));
-    let refused = || {
-        let refused = server.shell(&convert).output().unwrap();
-        assert!(!refused.status.success(), "{}", said(&refused));
-        said(&refused)
-    };
     let mut old = server.connect_to("old");
-    // What others have in public does not go into the schema of idgen.
+    // Objects of other roles in public do not get into the schema of idgen.
     for (create, kind) in [
         ("FUNCTION public.snowflake_min_id(text) RETURNS text LANGUAGE sql AS 'SELECT $1'", "FUNCTION"),
         ("TABLE public.idgen_notes (note text)", "TABLE"),
@@ -574,19 +563,16 @@ fn a_dump_goes_into_another_schema() {
         old.run(&format!(
             "GRANT CREATE ON SCHEMA public TO owner; SET ROLE owner; CREATE {create}; RESET ROLE"
         ));
-        let (name, text) = (create.split(['.', '(', ' ']).nth(2).unwrap(), refused());
-        assert!(
-            text.contains(&format!("{kind} public {name}")) && text.contains("Nothing has been"),
-            "{text}"
-        );
+        let named = format!("{kind} public {}", create.split(['.', '(', ' ']).nth(2).unwrap());
+        refused(server.shell(&convert), &[&named, "Nothing has been"]);
         assert!(!client.value::<bool>("SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = 'insta6')"));
         old.run("DROP OWNED BY owner");
     }
     old.run("CREATE SCHEMA republic; CREATE VIEW republic.snowflake_view AS SELECT public.snowflake_min_id(now()) AS id");
     run(server.shell(&convert));
-    // Nothing runs after the first step that fails, so that no row is there twice.
-    let text = refused();
-    assert!(text.contains("already exists") && !text.contains("duplicate key"), "{text}");
+    // Nothing runs after the first failing step, so that no row is restored twice.
+    let text = refused(server.shell(&convert), &["already exists"]);
+    assert!(!text.contains("duplicate key"), "{text}");
     assert_eq!(client.column::<i64>("SELECT count(*) FROM insta6.parts"), [1]);
     assert!(client.value::<bool>("SELECT id > 0 FROM republic.snowflake_view"));
     let rows = "SELECT concat_ws(' ', id, other, at, name) FROM insta6.users ORDER BY id";
@@ -597,7 +583,7 @@ fn a_dump_goes_into_another_schema() {
     assert_eq!(client.column::<String>(in_public), [""; 0]);
 }
 
-/// pgcopydb creates indexes by the text that it gets under the path of its session, which docs/cookbook.md sets for it.
+/// pgcopydb creates indexes from texts printed under the path of its session, which docs/cookbook.md sets.
 #[test]
 fn pgcopydb_copies_indexes_on_expressions() {
     if installed("pgcopydb").is_none() || major_version() > 15 {
@@ -611,11 +597,10 @@ fn pgcopydb_copies_indexes_on_expressions() {
     let copy = |options: &str, new: &str| {
         let clone = "pgcopydb clone --source dbname=postgres --target";
         let script = format!("createdb {new}; {options} {clone} dbname={new} --dir {new}");
-        // When it fails, it ends its process group.
+        // If it fails, it ends its process group.
         server.shell(&script).process_group(0).output().unwrap()
     };
-    let failed = copy("", "without");
-    assert!(said(&failed).contains("function shard_of(bigint) does not exist"), "{}", said(&failed));
+    assert_says(&said(&copy("", "without")), &["function shard_of(bigint) does not exist"]);
     let done = copy(options, "with_options");
     assert!(done.status.success(), "{}", said(&done));
     let mut client = server.connect_to("with_options");
@@ -629,11 +614,11 @@ fn pgcopydb_copies_indexes_on_expressions() {
 #[test]
 fn pg_upgrade() {
     let moving = Moving::from(start_version(Build::Older, "0.1.0"));
-    // PostgreSQL 15.20 of Debian gives every column an option that newer ones refuse: pg_upgrade fails on any
-    // table, with idgen or without.
+    // PostgreSQL 15.20 of Debian gives every column an option that newer versions refuse, so that pg_upgrade fails on
+    // any table.
     moving.old.run("UPDATE pg_attribute SET attoptions = NULL WHERE attoptions::text LIKE '{pg_attver=%'");
     moving.old.stop("fast");
-    let new = moving.old.upgraded();
+    let new = moving.old.upgraded_to(Build::Release, &[PRELOAD]);
     new.set_clock(-60.0);
     new.up();
     moving.go_on(&new);

@@ -1,4 +1,4 @@
-//! Promise 4: waiting is bounded, cancellable, holds no lock, and is counted.
+//! Promise 4: waits are bounded, can be canceled, hold no lock, and are counted.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,10 +9,10 @@ use postgres::error::SqlState;
 use crate::moment::is_reached;
 use crate::server::{Build, PRELOAD, Server, Sql, Trouble};
 
-/// Takes five minutes of a shard's ids at once, of which the query reads one.
+/// Mints the ids of five minutes, of which the query reads one.
 const AHEAD: &str = "SELECT snowflake_next_ids(7, 300000000) LIMIT 1";
 
-/// A server whose shard 7 has run minutes ahead of the clock, which is no longer allowed.
+/// A server whose shard 7 is minutes ahead of the clock, which is no longer allowed.
 fn server_ahead() -> Server {
     let server = Server::start(&["idgen.max_ahead = 10min", "idgen.max_wait = 20s"]);
     server.connect().query_one(AHEAD, &[]).unwrap();
@@ -20,7 +20,7 @@ fn server_ahead() -> Server {
     server
 }
 
-/// Mints for shard 7, which must fail. Returns the SQLSTATE, the DETAIL, and how long the call took.
+/// The SQLSTATE and the DETAIL of a call for shard 7, which must fail, and its duration.
 fn fails(client: &mut Client) -> (SqlState, String, Duration) {
     let start = Instant::now();
     let error = client.error("SELECT snowflake_next_id(7)");
@@ -49,7 +49,7 @@ fn waits_end() {
     let mut waiting = server.connect();
     let waiter = thread::spawn(move || fails(&mut waiting));
     let pid = server.until_waiting("IdgenClock");
-    // It sleeps, and yet its shard's lock is free, and other shards mint.
+    // While the call sleeps, its shard's lock is free, and other shards mint.
     client.query_one("SELECT * FROM idgen_shard_stats WHERE shard = 7", &[]).unwrap();
     client.query_one("SELECT snowflake_next_id(8)", &[]).unwrap();
     assert!(client.query_one("SELECT pg_cancel_backend($1)", &[&pid]).unwrap().get::<_, bool>(0));
@@ -63,7 +63,7 @@ fn waits_end() {
     assert!((700.0..30_000.0).contains(&waited), "{waited} ms");
 }
 
-/// A wait that is long enough ends with an id, not before the clock has come near.
+/// A wait that is long enough ends with an id, once the clock is near.
 #[test]
 fn a_wait_ends_with_an_id() {
     let server = Server::start(&["idgen.max_ahead = 2s", "idgen.max_wait = 20s"]);
@@ -75,21 +75,19 @@ fn a_wait_ends_with_an_id() {
     assert!(client.value::<bool>(sql), "the id is not ahead of the clock");
 }
 
-/// How often a process has slept, that is, given up the processor voluntarily.
 fn sleeps(pid: i32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches:")).unwrap();
     line.split_whitespace().last().unwrap().parse().unwrap()
 }
 
-/// Calls that wait for a full shard form a queue, and wake when it is their turn. If each slept until the next
-/// millisecond instead, all of them would wake then, nearly all in vain: with 32 of them, a wait took thirteen
-/// sleeps in a trial.
+/// Calls that wait for a full shard form a queue, and each wakes when it is its turn. If all slept until the next
+/// millisecond, nearly all would wake in vain: in a trial with 32 calls, a wait took thirteen sleeps.
 #[test]
 fn those_who_wait_for_a_full_shard_wake_once() {
     let server = Server::start(&["idgen.max_ahead = 0"]);
     let mut client = server.connect();
-    // By the batch, because the clock that tests can set is slow to read.
+    // Batches are used because the clock of the tests is slow to read.
     let ids = "SELECT count(id) FROM generate_series(1, 500) AS n, snowflake_next_ids(7, 64 + 0 * n) AS id";
     let backends = [(); 32].map(|()| {
         let mut waiting = server.connect();
@@ -108,7 +106,7 @@ fn those_who_wait_for_a_full_shard_wake_once() {
     assert!(slept < 2 * waits as u64, "{slept} sleeps for {waits} waits");
 }
 
-/// A signal ends one sleep of a call that waits, and no more: otherwise the call would keep a processor busy to its end.
+/// A signal ends only one sleep of a waiting call. Otherwise the call would keep a processor busy until it ends.
 #[test]
 fn a_call_that_waits_sleeps_again_after_a_signal() {
     const SLEEPS: u64 = 10;
@@ -119,15 +117,15 @@ fn a_call_that_waits_sleeps_again_after_a_signal() {
     let pid = server.until_waiting("IdgenClock");
     server.signal("HUP", pid);
     let before = sleeps(pid);
-    // Whatever else the machine does, a process that is busy never sleeps.
+    // A busy process never sleeps, whatever the machine does.
     let sleeps_again = is_reached(60, || sleeps(pid) >= before + SLEEPS);
     server.run(&format!("SELECT pg_cancel_backend({pid})"));
     assert_eq!(waiter.join().unwrap().0, SqlState::QUERY_CANCELED);
     assert!(sleeps_again, "it is busy while it waits");
 }
 
-/// Promise 4: six million ids are more than `idgen.max_ahead` and `idgen.max_wait` bring. The batch is refused
-/// at once, with the number that is available, and the shard does not change. A batch of what is available succeeds.
+/// Promise 4: `idgen.max_ahead` and `idgen.max_wait` do not allow six million ids. The batch is refused at once, with
+/// the available number, and the shard does not change. A batch of that number succeeds.
 #[test]
 fn a_batch_that_cannot_be_had_is_refused_and_burns_nothing() {
     let server = Server::start(&[PRELOAD]);
@@ -135,12 +133,12 @@ fn a_batch_that_cannot_be_had_is_refused_and_burns_nothing() {
     let error = client.error("SELECT count(*) FROM snowflake_next_ids(7, 6000000)");
     assert_eq!(error.code().code(), "22023", "{error:?}");
     assert_eq!(error.message(), "count 6000000 is more ids than one call can mint");
-    // 1 s ahead and 7/8 of 5 s, and the millisecond that the clock shows.
+    // 1 s ahead, 7/8 of 5 s, and the current millisecond.
     assert!(error.detail().unwrap().contains("at most 5505024 now"), "{error:?}");
     let used = "SELECT count(*) FROM idgen_shard_stats WHERE shard = 7";
     assert_eq!(client.value::<i64>(used), 0, "neither an id nor a wait");
 
-    // The same holds for a shard that has ids to give only at the very end of the wait.
+    // The same holds for a shard that has ids only at the very end of the wait.
     server.set("idgen.max_ahead", "9s");
     server.connect().query_one("SELECT snowflake_next_ids(8, 9000000) LIMIT 1", &[]).unwrap();
     server.set("idgen.max_ahead", "0");
@@ -154,7 +152,7 @@ fn a_batch_that_cannot_be_had_is_refused_and_burns_nothing() {
     assert_eq!(client.value::<i64>("SELECT count(*) FROM snowflake_next_ids(7, 1100000)"), 1_100_000);
 }
 
-/// Asks for a batch of shard 7. Returns the SQLSTATE and the message of the error, if there is one.
+/// The SQLSTATE and the message of the error of a batch of shard 7, if it fails.
 fn batch(client: &mut Client, count: i32) -> Option<String> {
     let error = client.query_one("SELECT count(*) FROM snowflake_next_ids(7, $1)", &[&count]).err()?;
     let error = error.as_db_error().unwrap_or_else(|| panic!("{error}"));
@@ -163,8 +161,8 @@ fn batch(client: &mut Client, count: i32) -> Option<String> {
 
 const BATCHES_BEFORE: &str = "40001 shard 7 has other batches to mint first";
 
-/// Promise 4: sessions that ask for more than a shard has are given their batches one after the other, and those for
-/// which there is no time are refused at once. If all shared the shard, each of these eight would need 20 seconds.
+/// Promise 4: sessions that ask for more than a shard has get their batches one after the other, and those for which
+/// there is not enough time are refused at once. If they shared the shard, each of the eight would need 20 seconds.
 #[test]
 fn batches_that_compete_are_given_whole_or_refused_at_once() {
     const COUNT: i32 = 2_600_000;
@@ -176,20 +174,20 @@ fn batches_that_compete_are_given_whole_or_refused_at_once() {
     let ends = sessions.map(|session| session.join().unwrap());
     let given = ends.iter().filter(|end| end.is_none()).count();
     assert!(ends.iter().flatten().all(|refusal| refusal.starts_with(BATCHES_BEFORE)), "{ends:?}");
-    // Of 11.5 seconds, 2.5 for each.
+    // Each takes 2.5 of 11.5 seconds.
     assert!(given >= 4, "{ends:?}");
     let ids: i64 = server.value("SELECT ids FROM idgen_shard_stats WHERE shard = 7");
     assert_eq!(ids, given as i64 * i64::from(COUNT), "no ids are lost");
 }
 
-/// A batch that is canceled while it waits, or whose session is terminated, leaves its place.
+/// A waiting batch that is canceled, or whose session is terminated, leaves the queue.
 #[test]
 fn a_batch_that_is_given_up_leaves_the_queue() {
     let server = Server::start(&["idgen.max_wait = 1h"]);
     let [mut first, mut next] = [(); 2].map(|()| server.connect());
     let before = thread::spawn(move || batch(&mut first, 2_000_000_000));
     server.wait_until("SELECT count(*) > 0 FROM idgen_shard_stats WHERE shard = 7 AND ids > 0");
-    // So many ids are not available after both of the other batches, but are after one.
+    // This number of ids is available after one of the other batches, but not after both.
     const COUNT: i32 = 1_000_000_000;
     for sql in ["SELECT pg_cancel_backend($1)", "SELECT pg_terminate_backend($1)"] {
         let mut second = server.connect();
@@ -212,8 +210,8 @@ fn a_batch_that_is_given_up_leaves_the_queue() {
     before.join().unwrap();
 }
 
-/// Promise 4: a session whose process is stopped does not delay the batches of other sessions, and does not use up
-/// their ids, even if ids may not run ahead of the clock and so do not accumulate in the meantime.
+/// Promise 4: a session whose process is stopped neither delays the batches of other sessions nor uses up their ids,
+/// even if ids may not run ahead of the clock and so do not accumulate in the meantime.
 #[test]
 fn a_batch_of_a_stopped_process_keeps_nobody_waiting() {
     let server = Server::start(&["idgen.max_ahead = 0", "idgen.max_wait = 1min"]);
@@ -225,18 +223,18 @@ fn a_batch_of_a_stopped_process_keeps_nobody_waiting() {
     server.signal("STOP", pid);
     thread::sleep(Duration::from_millis(1500));
     let mut next = server.connect();
-    // There would be no time for so many ids after those of the other session.
+    // After the ids of the other session there would not be enough time for these.
     assert_eq!(batch(&mut next, 4_000_000), None);
     server.signal("CONT", pid);
     next.query_one("SELECT pg_cancel_backend($1)", &[&pid]).unwrap();
     stopped.join().unwrap();
 }
 
-/// A shard with more demand than ids reports that, and does not blame the clock.
+/// A shard with more demand than ids reports this, and does not blame the clock.
 #[test]
 fn a_shard_at_its_ceiling_is_named() {
     let server = Server::start(&["idgen.max_ahead = 100ms", "idgen.max_wait = 0"]);
-    // Takes all available ids at once, repeatedly, until the next call comes in the same millisecond.
+    // Mints all available ids until the next call comes in the same millisecond.
     let sql = "DO $$
                DECLARE most text;
                BEGIN
@@ -256,8 +254,8 @@ fn a_shard_at_its_ceiling_is_named() {
     assert_eq!(error.code(), &SqlState::T_R_SERIALIZATION_FAILURE);
 }
 
-/// Promise 4: however short the window, a batch does not need a long series of renewals, for which a cancel would
-/// have to wait.
+/// Promise 4: even with a short window, a batch does not make a long series of renewals, for which a cancel would have
+/// to wait.
 #[test]
 fn a_batch_renews_the_mark_once() {
     let server = Server::start(&["idgen.max_ahead = 1h", "idgen.reserve_ahead = 10ms"]);
@@ -267,8 +265,8 @@ fn a_batch_renews_the_mark_once() {
     assert!(renewals <= 3, "{renewals} renewals");
 }
 
-/// As long as there is time, no call waits for the disk: at half of the window one writes the next mark, and leaves the
-/// flush to others. On a slow machine that time may be over before the call, so it tries again.
+/// As long as there is time, no call waits for the disk: at half of the window a call writes the next mark and leaves
+/// the flush to others. On a slow machine that time may be over, so the test tries again.
 #[test]
 fn a_call_leaves_the_flush_to_others_while_there_is_time() {
     let server = Server::start_on_disk(Build::Release, &["idgen.reserve_ahead = 3s"]);
@@ -279,28 +277,28 @@ fn a_call_leaves_the_flush_to_others_while_there_is_time() {
         client.query_one("SELECT snowflake_next_id(5)", &[]).unwrap();
         server.wait_until(&format!("SELECT window_left_ms > 1500 FROM ({left}) AS s, snowflake_next_id(5)"));
         server.trouble(Trouble { stall_ms: 1000, calls: 1, ..Trouble::default() });
-        // More than half of the window is over then, and less than three quarters.
+        // Now more than half of the window is over, but less than three quarters.
         clock += 1.6;
         server.set_clock(clock);
         let before: i64 = client.value(left);
         client.query_one("SELECT snowflake_next_id(5)", &[]).unwrap();
-        // After a wait for the disk, the window is whole again.
+        // A wait for the disk would have renewed the window.
         (750..1500).contains(&before) && client.value::<i64>(left) < before
     });
     assert!(goes_on, "each call waits for the disk");
 }
 
-/// The next mark reaches the disk although no transaction ends that would bring it there: the WAL writer is told.
+/// The next mark reaches the disk without the end of a transaction, because the WAL writer is notified.
 #[test]
 fn the_next_mark_is_flushed_without_a_commit() {
-    // So no other process has the WAL flushed.
+    // With these, other processes do not flush the WAL.
     let quiet = ["wal_level = minimal", "max_wal_senders = 0", "autovacuum = off", "checkpoint_timeout = 1d"];
     let server = Server::start(&[&quiet[..], &["idgen.reserve_ahead = 3s"]].concat());
     let mut client = server.connect();
     client.run("BEGIN; SELECT snowflake_next_id(5)");
     let written = "SELECT pg_current_wal_insert_lsn()::text";
     let before: String = client.value(written);
-    // More than half of the window is over then, and less than three quarters.
+    // Now more than half of the window is over, but less than three quarters.
     server.set_clock(1.6);
     client.run("SELECT snowflake_next_id(5)");
     let mark: String = client.value(written);

@@ -34,24 +34,22 @@ impl fmt::Display for Names {
     }
 }
 
-/// A standby of the fleet's primary.
 pub struct Standby {
     pub server: Server,
-    /// Its application_name.
     pub name: String,
     /// Its link to the server that it follows.
     pub link: Arc<Link>,
 }
 
-/// The settings of the server that all servers of fleets have.
-pub fn settings() -> &'static [&'static str] {
+/// The settings of idgen on all servers of fleets.
+fn settings() -> &'static [&'static str] {
     if_preloaded(&["idgen.epoch = '2024-01-01T00:00:00Z'", "idgen.reserve_ahead = 200ms"])
 }
 
 /// 2025-01-01, the default of the epoch.
 const DEFAULT_EPOCH: Event = Event::Epoch { unix_ms: 1_735_689_600_000 };
 
-/// A fleet. Everything that a fault learns from it, except for the results of its servers, follows from the seed.
+/// A fleet. All that a fault learns from it, except for results of servers, follows from the seed.
 pub struct Fleet {
     pub rng: Rng,
     pub primary: Server,
@@ -66,13 +64,13 @@ pub struct Fleet {
     beside: Vec<Sessions>,
     /// The faults that last until the round ends.
     pub lasting: Vec<(&'static str, Heal)>,
-    /// The faults that strike now.
+    /// The faults since the fleet was last healthy.
     window: Option<Window>,
     /// The faults that may strike; an empty list means all.
     pub only: &'static [&'static str],
-    /// How often a server took over that may lack acknowledged data.
+    /// The number of successions to a server that may lack acknowledged data.
     pub losses: usize,
-    /// How many standbys the fleet has had so far.
+    /// The number of standbys that the fleet has had so far.
     named: usize,
     folder: PathBuf,
     pub journals: Journals,
@@ -84,10 +82,9 @@ pub struct Fleet {
     pub history: History,
 }
 
-/// A server's number, the settings of its clock, and how many of these the journal has.
+/// A server's number, the settings of its clock, and the number of these that the journal has.
 type ClockLog = (usize, Arc<Mutex<Vec<ClockSet>>>, usize);
 
-/// The faults that have struck since a moment.
 struct Window {
     from: Moment,
     struck: Vec<String>,
@@ -95,7 +92,7 @@ struct Window {
 }
 
 impl Fleet {
-    /// Starts a fleet, and keeps its journal in a folder. It may run a wrong program, for faults that find the error.
+    /// Starts a fleet, and keeps its journal in a folder. The program may have an error that faults have to find.
     pub fn new(seed: u64, folder: &Path, wrong: Option<&Pair>) -> Fleet {
         let mut rng = Rng::with_seed(seed);
         let max_wait = format!("idgen.max_wait = {}", [3000, 6000][rng.usize(0..2)]);
@@ -109,11 +106,11 @@ impl Fleet {
             "jit = off",
             // For pg_rewind.
             "wal_log_hints = on",
-            // A network that is cut may hold up a shutdown for so long.
+            // A cut network may delay a shutdown by this time.
             "wal_sender_timeout = 5s",
             "wal_receiver_timeout = 5s",
         ]);
-        // Half of the fleets run what users get. The others have the points at which a renewing backend dies.
+        // Half of the fleets run the release. The others have points at which a renewing backend can die.
         let mut build = if rng.bool() { Build::Release } else { Build::Faults };
         if wrong.is_some() {
             build = Build::Faults;
@@ -158,7 +155,6 @@ impl Fleet {
         fleet
     }
 
-    /// Gives the primary a new standby.
     pub fn attach(&mut self) {
         self.named += 1;
         let (name, link) = (format!("twin{}", self.named), Arc::new(Link::to(&self.primary)));
@@ -175,7 +171,6 @@ impl Fleet {
         }
     }
 
-    /// Draws some of the standbys.
     pub fn draw_names(&mut self) -> Names {
         let kind = if self.rng.bool() { "FIRST" } else { "ANY" };
         let mut of: Vec<_> = (0..self.standbys.len()).collect();
@@ -185,7 +180,7 @@ impl Fleet {
         Names { kind, number, of }
     }
 
-    /// Makes commits wait for these standbys from now on, which have caught up when this returns.
+    /// Makes commits wait for these standbys from now on. When this returns, they have caught up.
     pub fn make_synchronous(&mut self, names: Names) {
         let list: Vec<_> = names.of.iter().map(|place| self.standbys[*place].name.as_str()).collect();
         let setting = format!("{} {} ({})", names.kind, names.number, list.join(", "));
@@ -193,17 +188,15 @@ impl Fleet {
         self.names = Some(names);
     }
 
-    /// Makes commits wait for no standby any more.
     pub fn make_asynchronous(&mut self) {
         self.names = None;
         self.primary.make_asynchronous();
     }
 
-    /// Waits until the client with long statements is in the midst of one.
+    /// Waits until a client is in the middle of a long statement.
     pub fn until_in_a_long_statement(&mut self) {
         if self.long.is_none() {
-            // A backend that waits for standbys keeps the task of renewing, so start several, one of which will get
-            // it.
+            // A backend that waits for standbys keeps the task of renewing. One of several will get it.
             let work = [Work::MintForLong; 4];
             self.long = Some(Sessions::start(&work, &self.journals, &self.primary, &mut self.rng));
         }
@@ -213,8 +206,7 @@ impl Fleet {
         );
     }
 
-    /// Lets the clients rest until [`Sessions::release`], unless other clients are at work. Returns whether they
-    /// rest.
+    /// Pauses the clients until [`Sessions::release`], unless there are others. Returns whether they are paused.
     pub fn hold_clients(&self) -> bool {
         let alone = self.long.is_none() && self.beside.is_empty() && self.lasting.is_empty();
         if alone {
@@ -242,6 +234,14 @@ impl Fleet {
         Sessions::start(&[work], &self.journals, &self.primary, &mut self.rng)
     }
 
+    /// Starts a server outside the fleet, of the same program, with more lines in its configuration.
+    pub fn start_another(&self, lines: &[&str]) -> Server {
+        let mutation: Option<String> = self.primary.answer("SELECT current_setting('idgen.mutation', true)");
+        let mutation = mutation.map(|mutation| format!("idgen.mutation = '{mutation}'"));
+        let lines: Vec<_> = settings().iter().chain(lines).copied().chain(mutation.as_deref()).collect();
+        Server::start_build(self.primary.build(), &lines)
+    }
+
     /// Starts a client of a server outside the fleet.
     pub fn start_on(&mut self, server: &Server, work: Work) -> Sessions {
         self.know(server);
@@ -254,14 +254,13 @@ impl Fleet {
         self.beside.push(busy);
     }
 
-    /// Whether a fault of this name lasts.
     pub fn lasts(&self, name: &str) -> bool {
         self.lasting.iter().any(|(lasting, _)| *lasting == name)
     }
 
-    /// Lets a server take over from the primary, which is returned. `keeps_all` means that it has every row and
-    /// every mark acknowledged to a client, as a synchronous standby does; an asynchronous one or a restored backup
-    /// may not.
+    /// Lets a server take over from the primary, and returns the old one. `keeps_all` means that the server has every
+    /// row and mark acknowledged to a client, as a synchronous standby has, but perhaps not an asynchronous one or a
+    /// backup.
     pub fn hand_over(&mut self, to: Server, keeps_all: bool) -> Server {
         self.losses += usize::from(!keeps_all);
         self.know(&to);
@@ -275,20 +274,20 @@ impl Fleet {
         self.standbys.iter().map(|standby| &standby.server).chain([&self.primary])
     }
 
-    /// Sleeps for a time that is drawn, in milliseconds.
+    /// Sleeps for a random number of milliseconds.
     pub fn pause(&mut self, ms: std::ops::Range<u64>) {
         thread::sleep(Duration::from_millis(self.rng.u64(ms)));
     }
 
-    /// Follows the clock of a server that clients may use.
+    /// Records the clock of a server that clients may use.
     fn know(&mut self, server: &Server) {
         if self.clocks.iter().all(|(number, ..)| *number != server.number()) {
             self.clocks.push((server.number(), server.clock_log(), 0));
         }
     }
 
-    /// Lets two to five faults strike while clients work, and returns these faults, whether each has struck, and the
-    /// promises that are broken.
+    /// Lets two to five faults strike while clients work. Returns the faults, whether each has struck, and the broken
+    /// promises.
     pub fn round(&mut self) -> (Vec<(&'static str, bool)>, Vec<String>) {
         self.clients.wait_for_answers(20);
         for standby in &self.standbys {
@@ -313,7 +312,6 @@ impl Fleet {
         (outcomes, self.check())
     }
 
-    /// Whether the fault struck.
     fn strike(&mut self, fault: &'static Fault) -> bool {
         let from = now();
         let window =
@@ -335,7 +333,7 @@ impl Fleet {
     /// refused.
     fn until_healthy(&mut self) {
         let names: Vec<_> = self.standbys.iter().map(|standby| standby.name.as_str()).collect();
-        // A postmaster may not have noticed yet that a process of it has died.
+        // The postmaster may not have noticed yet that one of its processes has died.
         while !self.primary.is_steady() {}
         self.primary.until_followed(&names);
         if let Some(Window { from, struck, allows }) = self.window.take() {

@@ -1,10 +1,9 @@
 //! All promises under faults drawn at random: `make faults ROUNDS=… MINUTES=… FLEETS=… SEED=… TALLY=…`. See
 //! docs/contributing/campaign.md.
 //!
-//! A fleet is a primary, its standbys and their clients, and lasts for [`ROUNDS_OF_A_FLEET`] rounds. All random
-//! choices follow from its seed, and none depends on the speed of the machine. So the seed replays the fleet, and
-//! fewer rounds are the beginning of the same fleet. Its journal is judged after each round, so that a failure takes as
-//! few rounds as possible.
+//! A fleet is a primary, its standbys and their clients, and lasts for [`ROUNDS_OF_A_FLEET`] rounds. All random choices
+//! follow from its seed, and none depends on the speed of the machine. So the seed replays the fleet, and fewer rounds
+//! are the beginning of the same fleet. The journal is judged after each round, so that a failure takes few rounds.
 
 mod faults;
 mod journal;
@@ -28,16 +27,14 @@ use tally::{Page, Tally};
 
 /// After this many rounds at most, a new fleet begins.
 const ROUNDS_OF_A_FLEET: u64 = 20;
-/// How often a run prints its state.
 const PRINT_EVERY: Duration = Duration::from_secs(10);
 
-/// The state that the fleets of a run share.
 struct Campaign {
     first: u64,
     rounds: u64,
     rounds_of_a_fleet: u64,
     until: Option<Instant>,
-    /// Somebody has asked for the end, or a fleet has failed.
+    /// The user has asked for the end, or a fleet has failed.
     stop: Arc<AtomicBool>,
     next: Mutex<u64>,
     tally: Mutex<Tally>,
@@ -104,7 +101,7 @@ impl Campaign {
         self.stop.load(Ordering::Relaxed) || self.until.is_some_and(|until| Instant::now() >= until)
     }
 
-    /// Runs one fleet after the other, as long as there are rounds.
+    /// Runs fleets one after the other until there are no more rounds.
     fn run(&self) {
         while let Some(number) = self.next_fleet() {
             let rounds = self.rounds - number * self.rounds_of_a_fleet;
@@ -121,7 +118,6 @@ impl Campaign {
         })
     }
 
-    /// Runs the first rounds of the fleet of a seed.
     fn run_fleet(&self, seed: u64, rounds: u64) {
         let folder = servers_folder().join(format!("fleet-{}-{seed}", std::process::id()));
         let mut round = 1;

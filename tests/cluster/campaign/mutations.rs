@@ -1,5 +1,5 @@
-//! Checks that the faults find a program that is wrong: `scripts/test mutations`. A server with `idgen.mutation` is
-//! wrong in one known way, see src/testing/mutation.rs, and faults of one kind strike it until the judge reports it.
+//! Checks that the faults find errors of the program: `scripts/test mutations`. A server with `idgen.mutation` has one
+//! known error, see src/testing/mutation.rs, and faults of one kind strike it until the judge reports the error.
 
 use std::any::Any;
 use std::fs;
@@ -12,15 +12,13 @@ use crate::campaign::fleet::Fleet;
 use crate::campaign::tally::with_text;
 use crate::process::{number_variable, servers_folder, top};
 
-/// A fault, and an error of the program that the fault has to reveal.
+/// A fault, and an error that it has to reveal.
 pub struct Pair {
-    /// The faults that may strike: the fault in question, and the faults that it needs in addition.
+    /// The fault, and the faults that it needs in addition.
     pub faults: Texts,
-    /// The value of `idgen.mutation`.
     pub mutation: &'static str,
-    /// The possible beginnings of the judge's sentence.
+    /// The beginnings that the judge's sentence may have.
     rules: Texts,
-    /// The number of standbys.
     pub standbys: usize,
 }
 
@@ -30,10 +28,10 @@ const fn pair(faults: Texts, mutation: &'static str, rules: Texts, standbys: usi
     Pair { faults, mutation, rules, standbys }
 }
 
-/// The sentences where ids are repeated, or could be, because a server continues below ids minted before.
+/// The sentences about ids that are or could be repeated, because a server continues below earlier ids.
 const AGAIN: &[&str] =
     &["repeated", "out of order", "server ", "the horizon went back", "below a horizon", "the row of"];
-const REFUSED: &[&str] = &["a refusal that no promise allows", "the clients come to no answers"];
+const REFUSED: &[&str] = &["a refusal that no promise allows", "the clients get no answers"];
 const TOO_OLD: &[&str] = &["before its call"];
 const BELOW: &[&str] = &["below a horizon", "the row of"];
 const ELSEWHERE: &[&str] = &["of a shard that is elsewhere", "repeated"];
@@ -41,7 +39,7 @@ const ELSEWHERE: &[&str] = &["of a shard that is elsewhere", "repeated"];
 const STAYS: &[&str] = &["a session from before the promotion mints after it"];
 const NO_STANDBY: &[&str] = &["a standby refuses an id for another reason"];
 
-/// This fault makes a restarted server begin below ids minted before.
+/// This fault makes a restarted server begin below earlier ids.
 const SET: &str = "clock set for long";
 const FAILOVER: &str = "failover";
 const REMOVED: &str = "synchronous names removed";
@@ -101,7 +99,6 @@ const MOST_ROUNDS: u64 = 60;
 /// After this many rounds a new fleet begins, because a fleet that has gone wrong may not recover.
 const ROUNDS_OF_A_FLEET: u64 = 6;
 
-/// How the judge found an error.
 struct Found {
     seed: u64,
     round: u64,
@@ -176,13 +173,11 @@ fn hunt(pair: &'static Pair, first: u64) -> Option<Found> {
     None
 }
 
-/// The message of a panic.
 fn message_of(failure: &(dyn Any + Send)) -> String {
     let text = failure.downcast_ref::<String>().cloned();
     text.or_else(|| failure.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
 }
 
-/// The marks around the table.
 const MARKS: [&str; 2] = ["<!-- `make mutations` writes from here -->\n", "<!-- to here: mutations -->\n"];
 
 fn write_table(page: &Path, found: &[(&Pair, Option<Found>)]) {
@@ -199,7 +194,7 @@ fn row(pair: &Pair, found: Option<&Found>) -> String {
     format!("| {} | `{}` | {rounds} |", pair.faults.join(", "), pair.mutation)
 }
 
-/// What the table leaves out, too: the seed and round that replay it, and what the judge said.
+/// The row with what the table leaves out: the seed and round that replay it, and the judge's sentence.
 fn report(pair: &Pair, found: Option<&Found>) -> String {
     let what = format!("{} by {}:", pair.mutation, pair.faults.join(", "));
     match found {
@@ -214,7 +209,6 @@ fn report(pair: &Pair, found: Option<&Found>) -> String {
 }
 
 impl Pair {
-    /// Whether this is the expected violation.
     fn finds(&self, finding: &str) -> bool {
         self.rules.iter().any(|rule| finding.starts_with(rule))
     }

@@ -18,9 +18,7 @@ use crate::moment::{Moment, is_reached, now};
 use crate::process::preloads;
 use crate::server::Server;
 
-/// The table that clients insert into.
 pub const ROWS: &str = "CREATE TABLE rows (id bigint PRIMARY KEY DEFAULT snowflake_next_id(3))";
-/// The shard of the rows.
 const SHARD_OF_ROWS: u16 = 3;
 /// The number of shards that all clients mint for, and of the shards that get most of the ids.
 const SHARDS: u16 = 4;
@@ -28,19 +26,16 @@ const BULK_SHARDS: u16 = 64;
 /// The shards of a server that mints apart from the primary: the first one, and their number.
 pub const SHARDS_APART: (u16, u16) = (1000, 4);
 
-/// What a client does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// The client mints, and inserts rows.
     Mint,
-    /// The client mints in a statement that lasts until the client has to end.
+    /// The client mints in a statement that lasts until the client ends.
     MintForLong,
-    /// The client mints in long statements that do nothing else.
+    /// The client mints in long runs.
     MintBusily,
-    /// The client mints for [`SHARDS_APART`], and asks for ids of another shard, which the server refuses if it has a
-    /// list.
+    /// The client mints for [`SHARDS_APART`], and for another shard, which a server with a list refuses.
     MintApart,
-    /// The client mints for one shard, ids of both kinds.
+    /// The client mints ids of both kinds for one shard.
     MintOf(u16),
     /// The client's backend stops whenever it reaches this point of a renewal.
     StopAt(&'static str),
@@ -61,13 +56,12 @@ impl Journals {
         Journals { folder: folder.to_owned(), files: Arc::default(), sessions: Arc::default() }
     }
 
-    /// Creates a file for a client.
     fn create(&self) -> Writer {
         let number = self.files.fetch_add(1, Ordering::Relaxed);
         Writer::create(&self.folder.join(format!("client-{number}.jsonl")))
     }
 
-    /// Records ids that a server has minted since a moment and given to no client, in the order of the ids.
+    /// Records ids that a server has minted since a moment without giving them to a client, in their order.
     pub fn note_minted(&self, server: usize, since: Moment, shards: (u16, u16), ids: &[i64]) {
         self.create().write(&Record {
             session: self.sessions.fetch_add(1, Ordering::Relaxed),
@@ -100,7 +94,6 @@ impl Group {
     }
 }
 
-/// A group of clients at work.
 pub struct Sessions {
     group: Arc<Group>,
     threads: Vec<JoinHandle<()>>,
@@ -133,26 +126,28 @@ impl Sessions {
         self.group.lead_to(server);
     }
 
-    /// Waits until the clients have had this many more answers.
+    /// Waits for this many more answers to clients.
     pub fn wait_for_answers(&self, more: u64) {
         let goal = self.group.answers.load(Ordering::Relaxed) + more;
-        self.until("answers", |group| group.answers.load(Ordering::Relaxed) >= goal);
+        self.until("get no answers", |group| group.answers.load(Ordering::Relaxed) >= goal);
     }
 
-    /// Lets the clients finish their calls and begin no others until [`Sessions::release`].
+    /// Pauses the clients after their current calls until [`Sessions::release`].
     pub fn hold(&self) {
         self.group.hold.store(true, Ordering::SeqCst);
-        self.until("an end of the calls", |group| group.held.load(Ordering::SeqCst) == self.threads.len());
+        self.until("do not finish their calls", |group| {
+            group.held.load(Ordering::SeqCst) == self.threads.len()
+        });
     }
 
     pub fn release(&self) {
         self.group.hold.store(false, Ordering::SeqCst);
-        self.until("a beginning", |group| group.held.load(Ordering::SeqCst) == 0);
+        self.until("do not continue", |group| group.held.load(Ordering::SeqCst) == 0);
     }
 
     fn until(&self, what: &str, done: impl Fn(&Group) -> bool) {
         let in_time = is_reached(120, || done(&self.group));
-        assert!(in_time, "the clients come to no {what}: {}", self.group.trouble.lock().expect("trouble"));
+        assert!(in_time, "the clients {what}: {}", self.group.trouble.lock().expect("trouble"));
     }
 
     /// Makes the clients end after their calls.
@@ -161,12 +156,10 @@ impl Sessions {
         self.group.hold.store(false, Ordering::SeqCst);
     }
 
-    /// Whether all clients have ended.
     pub fn have_ended(&self) -> bool {
         self.threads.iter().all(JoinHandle::is_finished)
     }
 
-    /// Ends the clients and waits for them.
     pub fn finish(mut self) {
         self.stop();
         for thread in self.threads.drain(..) {
@@ -181,7 +174,6 @@ impl Drop for Sessions {
     }
 }
 
-/// A client, and its connection.
 struct Session {
     work: Work,
     rng: Rng,
@@ -191,7 +183,7 @@ struct Session {
     session: u64,
     server: usize,
     heard: Moment,
-    /// The horizon that the client has read up to.
+    /// The horizon up to which the client has read.
     followed: i64,
 }
 
@@ -290,8 +282,8 @@ impl Session {
         }
     }
 
-    /// Runs a statement that lasts until the client stops or is cut off. Its ids are known up to that point, because
-    /// the rows are so long that the server sends each one at once.
+    /// Runs a statement until the client stops or is cut off. All its ids are known, because rows of this length are
+    /// sent at once.
     fn mint_for_long(&mut self, client: &mut Client, called: Moment) -> Result<(), Error> {
         let sql = "SELECT pg_sleep(0.1), ARRAY(SELECT snowflake_next_id(s) FROM generate_series(0, 15) AS s WHERE n > 0),
                           repeat('-', 8192)
@@ -309,14 +301,13 @@ impl Session {
         Ok(())
     }
 
-    /// Runs a statement or a transaction of a random kind.
     fn mint(&mut self, client: &mut Client) {
         let shard = self.rng.u16(..SHARDS);
         let single = format!("SELECT snowflake_next_id({shard})");
         match self.rng.u8(..16) {
             0 => self.spread(client, "n % 16"),
             1 => self.spread(client, "n / 16"),
-            // Most ids come from batches, because one reading of the clock, which is slow here, serves a whole batch.
+            // Most ids come from batches, for which one reading of the clock, slow here, is enough.
             2..=5 => {
                 let (shard, count) = (self.rng.u16(..BULK_SHARDS), self.rng.u16(1..32_000));
                 let sql = format!("SELECT array_agg(id) FROM snowflake_next_ids({shard}, {count}) AS id");
@@ -436,7 +427,6 @@ impl Session {
         self.write(statement, called, (0, 0), Answer::Refused(brief(error)));
     }
 
-    /// Records an answer that has just come.
     fn write(&mut self, statement: &str, called: Moment, shards: (u16, u16), answer: Answer) {
         let answered = now();
         let heard = std::mem::replace(&mut self.heard, answered);
@@ -453,7 +443,7 @@ impl Session {
     }
 }
 
-/// The ids of an answer, which has them in rows or in one array.
+/// The ids of an answer, in rows or in one array.
 fn runs(rows: &[Row], kind: Kind) -> Vec<Run> {
     let ids: Vec<i64> = match rows {
         [row] if *row.columns()[0].type_() == postgres::types::Type::INT8_ARRAY => row.get(0),

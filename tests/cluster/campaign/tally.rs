@@ -27,16 +27,16 @@ pub struct Tally {
     calls: u64,
     horizons: u64,
     violations: u64,
-    /// Fleets that ended early, by a violation, or because a fault or a server did not behave as expected.
+    /// Fleets that ended early, by a violation or by unexpected behavior of a fault or a server.
     failed: u64,
-    /// How often each kind of fault struck, and how often this machine did not allow it.
+    /// How often each fault struck, and how often it was not possible.
     faults: BTreeMap<String, (u64, u64)>,
     /// The number of refusals, by SQLSTATE and the beginning of the message.
     refusals: BTreeMap<String, u64>,
 }
 
 impl Tally {
-    /// Adds a round of a fleet, with its counts before and after that.
+    /// Adds a round of a fleet by the fleet's counts before and after it.
     pub fn add(
         &mut self,
         outcomes: &[(&'static str, bool)],
@@ -61,7 +61,6 @@ impl Tally {
         }
     }
 
-    /// Counts a fleet that has failed.
     pub fn fail(&mut self) {
         self.failed += 1;
     }
@@ -84,7 +83,6 @@ impl Tally {
         self.minutes = took.as_secs().div_ceil(60);
     }
 
-    /// Adds another run.
     fn merge(&mut self, other: &Tally) {
         self.minutes += other.minutes;
         self.rounds += other.rounds;
@@ -114,7 +112,6 @@ impl Tally {
         self.last_seed - self.first_seed + 1
     }
 
-    /// The tally in one line.
     pub fn brief(&self) -> String {
         format!(
             "{} rounds, {} faults, {} ids, {} refusals, {} violations, {} failed fleets",
@@ -144,7 +141,7 @@ impl Display for Tally {
 }
 
 /// The page with the tally of all runs, and its data file with a line for each run. In a Debian of scripts/server-root,
-/// where the page is read-only, runs are collected elsewhere.
+/// where the page is read-only, runs go to another file.
 pub struct Page {
     page: PathBuf,
     data: PathBuf,
@@ -169,7 +166,6 @@ impl Page {
         Page { data: page.with_extension("jsonl"), page, collected, commit }
     }
 
-    /// Adds a run.
     pub fn add(&self, tally: Tally) {
         let tally = Tally { commit: self.commit.clone(), ..tally };
         let to = self.collected.as_ref().unwrap_or(&self.data);
@@ -188,13 +184,12 @@ impl Page {
     }
 }
 
-/// The page as it shows these runs.
 fn shown(page: &Path, data: &str) -> String {
     let runs: Vec<Tally> = data.lines().map(|line| serde_json::from_str(line).expect("a run")).collect();
     with_text(&fs::read_to_string(page).expect("the page"), MARKS, &tables(&runs))
 }
 
-/// The page with another text between two marks.
+/// The page with this text between two marks.
 pub fn with_text(page: &str, [from, to]: [&str; 2], text: &str) -> String {
     let (before, rest) = page.split_once(from).expect("where the text begins");
     let (_, after) = rest.split_once(to).expect("where it ends");
@@ -264,7 +259,6 @@ fn paragraph(beginning: &str, items: &[String]) -> String {
     text
 }
 
-/// A number with commas.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let groups: Vec<&str> =
@@ -272,7 +266,6 @@ fn grouped(number: u64) -> String {
     groups.join(",")
 }
 
-/// The output of a program that runs in the folder of the project.
 fn output_of(program: &str, args: &[&str]) -> String {
     output_of_run(Command::new(program).args(args).current_dir(top())).trim().to_owned()
 }

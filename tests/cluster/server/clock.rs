@@ -1,4 +1,4 @@
-//! The clock that a server is shown.
+//! The clock that a server sees.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -10,11 +10,11 @@ use promises::ClockSet;
 use crate::moment::now;
 use crate::server::Server;
 
-/// How many entries the array of clock.c's struct has; which of them is in use follows them.
+/// The number of entries in the struct of clock.c, which are followed by the number of the current one.
 const ENTRIES: usize = 256;
 
 impl Server {
-    /// The times at which its clock was set, for use after the server is gone.
+    /// The settings of its clock, which outlive the server.
     pub fn clock_log(&self) -> Arc<Mutex<Vec<ClockSet>>> {
         self.clock.clone()
     }
@@ -36,15 +36,13 @@ impl Server {
         log.push(ClockSet { from, to: now(), ahead_ms });
     }
 
-    /// Makes the checkpointer stop at the next start of the server, before it has read the configuration, until it is told
-    /// to continue.
+    /// Makes the checkpointer stop at the next start of the server before it reads the configuration.
     pub fn delay_checkpointer(&self) {
         let file = OpenOptions::new().write(true).open(self.clock_file()).expect("a clock");
         file.write_all_at(&[1], ENTRIES as u64 * 8 + 1).expect("a clock");
     }
 
-    /// Records that its ids are later or earlier by this much from now on, as if its clock had been set, for
-    /// readers of the log of its clock.
+    /// Records in the log of its clock that its ids are later or earlier by this much from now on.
     pub fn shift_ids(&self, ms: i64) {
         let mut log = self.clock.lock().expect("clock");
         let ahead_ms = log.last().map_or(0, |set| set.ahead_ms) + ms;
@@ -52,7 +50,7 @@ impl Server {
         log.push(ClockSet { from: now, to: now, ahead_ms });
     }
 
-    /// How many seconds after the real one its clock is set.
+    /// By how many seconds its clock is ahead of the real one.
     pub fn clock_ahead(&self) -> f64 {
         self.clock.lock().expect("clock").last().map_or(0.0, |set| set.ahead_ms as f64 / 1000.0)
     }

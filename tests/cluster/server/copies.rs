@@ -1,4 +1,4 @@
-//! Servers made from others: backups, standbys and upgrades, and which server follows which.
+//! Servers made from others, such as backups, standbys and upgrades, and which server follows which.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use postgres::Client;
 use postgres::error::SqlState;
 
 use crate::process::{client_program, command, output_of_run, run};
-use crate::server::{Build, PRELOAD, Server, initdb, succeeds};
+use crate::server::{Build, Server, initdb, succeeds};
 
 impl Server {
     /// A copy of the running server, not started yet.
@@ -15,12 +15,19 @@ impl Server {
         self.copy("backup")
     }
 
-    /// A standby of this server, which knows it by `name`; started.
+    /// A running standby of this server with this application_name.
     pub fn standby(&self, name: &str) -> Server {
         self.standby_by(&self.host(), name)
     }
 
-    /// A standby that reaches this server by another folder than that of its sockets.
+    /// A running standby for which commits wait, and which may be promoted.
+    pub fn synchronous_standby(&self, name: &str) -> Server {
+        let standby = self.standby(name);
+        self.make_synchronous(name);
+        standby
+    }
+
+    /// A standby that reaches this server through the socket in another folder.
     pub fn standby_by(&self, host: &str, name: &str) -> Server {
         let standby = self.copy(name);
         standby.follow_by(host, name);
@@ -36,14 +43,14 @@ impl Server {
             .args(["--checkpoint=fast", "--no-sync", "-D"])
             .arg(&copy.dir)
             .arg(format!("--dbname={} application_name={name}", self.target("postgres")));
-        // The server may be about to restart after the death of a backend.
+        // The server may just restart after the death of a backend.
         self.reconnect();
         assert!(succeeds(&mut backup), "{backup:?}");
         copy.own_sockets();
         copy
     }
 
-    /// A server whose files another program writes, into the folder that it is given; not started yet.
+    /// A server, not started yet, whose files `write` creates in the given folder.
     pub fn made_by(&self, write: impl FnOnce(&Path)) -> Server {
         let server = Server::new(self.build);
         write(&server.dir);
@@ -51,21 +58,16 @@ impl Server {
         server
     }
 
-    /// A server of today's PostgreSQL that pg_upgrade has given the data of this older one, which is stopped;
-    /// not started yet.
-    pub fn upgraded(&self) -> Server {
-        self.upgraded_to(Build::Release, &[PRELOAD])
-    }
-
-    /// Such a server of this build, with these lines in its configuration.
+    /// A server of this build, not started yet, to which pg_upgrade moves the data of this older, stopped one, with
+    /// these lines in its configuration.
     pub fn upgraded_to(&self, build: Build, settings: &[&str]) -> Server {
         let new = Server::new(build);
-        // Both must have the same size of a segment, and checksums, which are the default from 18 on.
+        // Both need the same segment size, and checksums, the default from PostgreSQL 18 on.
         let mut segments = fs::read_dir(self.dir.join("pg_wal")).expect("a folder").flatten();
         let segment = segments.find(|file| file.file_name().len() == 24).expect("a segment");
         let megabytes = segment.metadata().expect("a file").len() >> 20;
         initdb(new.build, &new.dir, &["--data-checksums", &format!("--wal-segsize={megabytes}")]);
-        // If the older one has them already, this fails.
+        // This fails if the older one has checksums already.
         let _ = self.pg("pg_checksums").args(["--enable", "--no-sync", "-D"]).arg(&self.dir).output();
         new.configure(&["listen_addresses = ''"]);
         new.configure(settings);
@@ -98,9 +100,9 @@ impl Server {
         self.follow(primary, name);
     }
 
-    /// Rewinds what a former primary, stopped or killed, has written since the other server was promoted.
+    /// Rewinds a former primary, stopped or killed, to the promotion of the other server.
     pub fn rewind_to(&self, primary: &Server) {
-        // Until its first checkpoint, pg_rewind does not see that a server was promoted.
+        // pg_rewind does not see a promotion before the first checkpoint after it.
         primary.until_done("CHECKPOINT");
         let mut rewind = self.pg("pg_rewind");
         rewind.args(["--no-sync", "--target-pgdata"]).arg(&self.dir);
@@ -115,7 +117,7 @@ impl Server {
         self.follow_by(&primary.host(), name);
     }
 
-    /// Makes it a standby that connects by this folder, which need not be that of the primary's sockets.
+    /// Makes the server a standby that connects through the socket in this folder.
     pub fn follow_by(&self, host: &str, name: &str) {
         if !self.follows() {
             self.forget_timelines();
@@ -124,15 +126,15 @@ impl Server {
         run(command("touch").arg(self.dir.join("standby.signal")));
     }
 
-    /// Removes the files of timelines newer than its own. A primary that was killed while it was promoted has such, and
-    /// another server may have begun a timeline of that number since.
+    /// Removes files of timelines newer than the server's own. A primary that was killed during its promotion has such
+    /// files, and another server may use the number of that timeline.
     fn forget_timelines(&self) {
         let control = output_of_run(self.pg("pg_controldata").env("LC_ALL", "C").arg(&self.dir));
         let timeline = |name: &str| -> u32 {
             let value = control.lines().find_map(|line| line.strip_prefix(name)).expect(name);
             value.trim().parse().expect("a number")
         };
-        // It may have WAL of a timeline later than that of its last checkpoint.
+        // Its WAL may have a later timeline than its last checkpoint.
         let own =
             timeline("Latest checkpoint's TimeLineID:").max(timeline("Min recovery ending loc's timeline:"));
         for file in fs::read_dir(self.dir.join("pg_wal")).expect("WAL").flatten() {
@@ -144,7 +146,7 @@ impl Server {
         }
     }
 
-    /// Asks a standby for an id, which it refuses; returns the connection.
+    /// Checks that a standby refuses to mint, and returns the session.
     pub fn refuses(&self) -> Client {
         let mut client = self.reconnect();
         let refused = client.batch_execute("SELECT snowflake_next_id(900)").expect_err("a standby mints");
@@ -158,40 +160,37 @@ impl Server {
         self.dir.join("standby.signal").exists()
     }
 
-    /// Makes a standby a primary.
     pub fn promote(&self) {
         run(self.pg("pg_ctl").args(["promote", "--wait", "--silent", "-D"]).arg(&self.dir));
     }
 
-    /// Begins to promote a standby.
     pub fn begin_promotion(&self) {
         run(self.pg("pg_ctl").args(["promote", "--no-wait", "--silent", "-D"]).arg(&self.dir));
     }
 
-    /// Makes the standby of this name the synchronous one, and waits until commits wait for it and it has caught
-    /// up. From then on it may be promoted.
+    /// Makes the standby of this name synchronous, and waits until commits wait for it and it has caught up. From then
+    /// on it may be promoted.
     pub fn make_synchronous(&self, standby: &str) {
         self.make_synchronous_as(standby, &[standby]);
     }
 
-    /// Makes these standbys synchronous by a value of `synchronous_standby_names` that names all of them.
+    /// Makes these standbys synchronous by this value of `synchronous_standby_names`, which names all of them.
     pub fn make_synchronous_as(&self, names: &str, standbys: &[&str]) {
         self.configure(&[&format!("synchronous_standby_names = '{names}'")]);
         self.reload("synchronous_standby_names", names);
         let named = format!("application_name IN ('{}')", standbys.join("', '"));
-        // Each WAL sender reads the setting by itself, and standbys that were named before continue to acknowledge
-        // until then.
+        // Each WAL sender reads the setting at a time of its own. Until then, standbys named before still acknowledge.
         self.wait_until(&format!(
             "SELECT count(*) FILTER (WHERE {named}) = {} AND bool_and({named} = (sync_state <> 'async'))
              FROM pg_stat_replication",
             standbys.len()
         ));
-        // Commits begin to wait when the checkpointer has read the setting, which it does before this.
+        // Commits wait once the checkpointer has read the setting, which it does before it answers.
         self.until_done("CHECKPOINT");
         self.until_followed(standbys);
     }
 
-    /// Waits until these standbys have all WAL written so far.
+    /// Waits until these standbys have received all WAL written so far.
     pub fn until_followed(&self, standbys: &[&str]) {
         let written: String = self.answer("SELECT pg_current_wal_insert_lsn()::text");
         self.wait_until(&format!(
@@ -202,7 +201,7 @@ impl Server {
         ));
     }
 
-    /// Commits no longer wait for any standby.
+    /// Makes commits wait for no standby.
     pub fn make_asynchronous(&self) {
         self.set("synchronous_standby_names", "");
     }

@@ -1,4 +1,4 @@
-//! The disk under the WAL, which stalls, fails, is full, or loses its power; and the end of all processes at once.
+//! The disk under the WAL, which stalls, fails, fills up or loses power, and the end of all processes at once.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -15,28 +15,28 @@ use crate::process::disk_library;
 use crate::server::processes::status;
 use crate::server::{Build, Server};
 
-/// What a disk does to calls on WAL files.
+/// How a disk treats calls on WAL files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Trouble {
-    /// What calls that write fail with.
+    /// The error of calls that write.
     pub writes: Option<Errno>,
-    /// What calls that flush fail with.
+    /// The error of calls that flush.
     pub flushes: Option<Errno>,
-    /// How long calls that flush take, in milliseconds.
+    /// The duration of calls that flush, in milliseconds.
     pub stall_ms: i32,
-    /// How many calls pass before.
+    /// The number of calls that pass first.
     pub spared: i32,
-    /// How many calls it strikes then.
+    /// The number of calls struck after them.
     pub calls: i32,
 }
 
-/// Offsets of the words of disk.c's struct that are read here.
+/// Offsets of words in the struct of disk.c.
 const STRUCK: u64 = 20;
 const KEPT: u64 = 24;
 
 impl Server {
-    /// A server with idgen for faults that strike at random: its WAL is on a disk that [`Server::trouble`] can affect,
-    /// and each reading of its clock takes 5 µs.
+    /// A server for random faults: its WAL is on a disk that [`Server::trouble`] reaches, and each reading of its clock
+    /// takes 5 µs.
     pub fn start_on_disk(build: Build, settings: &[&str]) -> Server {
         let mut server = Server::new(build);
         server.has_disk = true;
@@ -47,7 +47,7 @@ impl Server {
         self.sockets.join("disk")
     }
 
-    /// The library of the disk, to be added to the list of preloaded libraries.
+    /// The library of the disk, as part of a list.
     pub(super) fn disk_library(&self) -> String {
         if !self.has_disk {
             return String::new();
@@ -69,7 +69,7 @@ impl Server {
         i32::from_ne_bytes(word)
     }
 
-    /// From now on the disk behaves like this. The default is a disk without trouble.
+    /// Makes the disk behave like this. By default it works.
     pub fn trouble(&self, trouble: Trouble) {
         let errno = |errno: Option<Errno>| errno.map_or(0, |errno| errno as i32);
         let words =
@@ -77,36 +77,34 @@ impl Server {
         self.disk().write_all_at(&words.map(i32::to_ne_bytes).concat(), 0).expect("the disk");
     }
 
-    /// How many calls have been struck by trouble.
+    /// The number of calls struck so far.
     pub fn struck(&self) -> i32 {
         self.disk_word(STRUCK)
     }
 
-    /// Whether the disk has ever noticed that something was written to the WAL.
+    /// Whether the disk has ever noticed a write to the WAL.
     pub fn has_written(&self) -> bool {
         self.disk_word(KEPT) > 0
     }
 
-    /// Kills all processes, wherever they are, and undoes what they wrote to the WAL and did not flush. Returns the
-    /// number of bytes.
+    /// Kills all processes, and undoes their writes to the WAL that were not flushed. Returns the number of bytes.
     pub fn lose_power(&self) -> u64 {
         self.kill_all();
         let mut lost = 0;
         self.take_journals(|segment, kept| {
             let file = OpenOptions::new().write(true).open(self.dir.join("pg_wal").join(segment));
-            // A segment that is gone was no longer needed.
+            // A missing segment was no longer needed.
             lost += file.map_or(0, |file| take_back(&file, kept));
         });
         lost
     }
 
-    /// Forgets what a loss of power would undo, for a server that is down: pg_rewind changes its files in a way that
-    /// disk.c does not see.
+    /// Discards the journals of a server that is down, because pg_rewind has changed its files unseen by disk.c.
     pub(super) fn forget_journals(&self) {
         self.take_journals(|_, _| ());
     }
 
-    /// Removes the journals, after passing on the segment and the content of each.
+    /// Removes the journals, after passing the segment and the content of each to `take`.
     fn take_journals(&self, mut take: impl FnMut(&str, &[u8])) {
         for journal in fs::read_dir(&self.sockets).expect("a folder").flatten() {
             if let Some(segment) = journal.file_name().to_string_lossy().strip_prefix("disk.") {
@@ -118,7 +116,7 @@ impl Server {
 
     /// Kills all processes at once, and waits until they are gone.
     pub fn kill_all(&self) {
-        // Stopped, the postmaster starts no more of them. None of its children leaves its folder before it ends.
+        // A stopped postmaster starts no more processes.
         let Some(postmaster) = self.running() else { return };
         let _ = kill(postmaster, Signal::SIGSTOP);
         while status(postmaster.as_raw()).is_some_and(|(state, ..)| state != 'T') {
@@ -132,13 +130,12 @@ impl Server {
         all.into_iter().for_each(|process| self.until_gone(process));
     }
 
-    /// Waits until a process is gone.
     pub fn until_gone(&self, process: Pid) {
         let is_gone = || status(process.as_raw()).is_none();
         assert!(is_reached(10, is_gone), "{process} stays\n{}", self.log());
     }
 
-    /// The first process, if it runs.
+    /// The postmaster, if it runs.
     pub fn running(&self) -> Option<Pid> {
         let text = fs::read_to_string(self.dir.join("postmaster.pid")).ok()?;
         let pid = Pid::from_raw(text.lines().next()?.trim().parse().ok()?);
@@ -147,8 +144,8 @@ impl Server {
     }
 }
 
-/// Restores what a journal has kept, the last entry first, and returns the number of bytes. The last entry may be
-/// incomplete; then its write has not happened.
+/// Restores the entries of a journal, the last one first, and returns the number of bytes. If the last entry is
+/// incomplete, its write has not happened.
 fn take_back(file: &File, kept: &[u8]) -> u64 {
     let number = |at: usize| Some(u64::from_ne_bytes(kept.get(at..at + 8)?.try_into().ok()?));
     let (mut at, mut entries) = (0, Vec::new());
@@ -164,7 +161,7 @@ fn take_back(file: &File, kept: &[u8]) -> u64 {
     entries.iter().map(|(_, bytes)| bytes.len() as u64).sum()
 }
 
-/// The processes that this one has started.
+/// The children of a process.
 pub fn children(parent: Pid) -> Vec<Pid> {
     let all = fs::read_dir("/proc").expect("/proc").flatten();
     let numbers = all.filter_map(|process| process.file_name().to_str()?.parse().ok());

@@ -1,18 +1,16 @@
 //! The link from a standby to the server that it follows, which can be cut in one or both directions, and healed.
 
 use std::collections::BTreeMap;
-use std::fs::{self, Permissions};
 use std::io::{Read, Write};
 use std::net::Shutdown;
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Duration;
 
 use crate::server::Server;
+use crate::server::socket::{SOCKET, Socket};
 
 /// A direction of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,9 +34,8 @@ pub enum Flow {
 
 /// A socket to which a standby connects, and the threads that forward the traffic to the server at the other end.
 pub struct Link {
-    folder: PathBuf,
     shared: Arc<Shared>,
-    listens: Option<JoinHandle<()>>,
+    socket: Socket,
 }
 
 struct Shared {
@@ -61,44 +58,36 @@ struct State {
 }
 
 impl Link {
-    /// A way to this server.
     pub fn to(server: &Server) -> Link {
-        static COUNT: AtomicUsize = AtomicUsize::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let folder = PathBuf::from(format!("/tmp/idgen-{}-link{number}", std::process::id()));
-        fs::create_dir(&folder).expect("a folder for a socket");
-        let socket = folder.join(SOCKET);
-        let listener = UnixListener::bind(&socket).expect("a socket");
-        fs::set_permissions(&socket, Permissions::from_mode(0o777)).expect("chmod");
         let shared = Arc::new(Shared {
             state: Mutex::new(State { server: Some(server.sockets.join(SOCKET)), ..State::default() }),
             changed: Condvar::new(),
         });
-        let listens = thread::spawn({
+        let socket = Socket::open({
             let shared = shared.clone();
-            move || listener.incoming().flatten().take_while(|stream| shared.accept(stream)).for_each(drop)
+            move |standby| shared.accept(&standby)
         });
-        Link { folder, shared, listens: Some(listens) }
+        Link { shared, socket }
     }
 
-    /// How a standby reaches the server at the other end.
+    /// The host by which a standby reaches the server at the other end.
     pub fn host(&self) -> String {
-        self.folder.display().to_string()
+        self.socket.host()
     }
 
-    /// Connects to this server from now on; data in flight is lost.
+    /// Leads to this server from now on; data in flight is lost.
     pub fn lead_to(&self, server: &Server) {
         self.change(|state| state.server = Some(server.sockets.join(SOCKET)));
         self.lose();
     }
 
-    /// Connects to no server any more, whatever else happens to the link; data in flight is lost.
+    /// Leads to no server from now on; data in flight is lost.
     pub fn cut_off(&self) {
         self.change(|state| state.server = None);
         self.lose();
     }
 
-    /// Breaks all connections and refuses new ones, or takes them again.
+    /// Breaks all connections and refuses new ones, or accepts them again.
     pub fn set_broken(&self, broken: bool) {
         self.change(|state| state.broken = broken);
         if broken {
@@ -123,12 +112,12 @@ impl Link {
         });
     }
 
-    /// Waits until something is held, or late, since the flow of this direction was set.
+    /// Waits until something has been held or late since the flow of this direction was set.
     pub fn until_caught(&self, direction: Direction) {
         let nothing = |state: &mut State| state.caught[direction as usize] == 0;
         let limit = Duration::from_secs(60);
         let state = self.shared.changed.wait_timeout_while(self.shared.state(), limit, nothing);
-        assert!(!state.expect("a link").1.timed_out(), "nothing comes {direction:?}");
+        assert!(!state.expect("a link").1.timed_out(), "nothing is sent {direction:?}");
     }
 
     fn change(&self, change: impl FnOnce(&mut State)) {
@@ -141,15 +130,8 @@ impl Drop for Link {
     fn drop(&mut self) {
         self.change(|state| state.ended = true);
         self.lose();
-        // Its thread looks up.
-        let _ = UnixStream::connect(self.folder.join(SOCKET));
-        let _ = self.listens.take().expect("a thread").join();
-        let _ = fs::remove_dir_all(&self.folder);
     }
 }
-
-/// The file of a server's socket.
-const SOCKET: &str = ".s.PGSQL.5432";
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {

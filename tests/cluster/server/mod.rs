@@ -1,5 +1,5 @@
-//! Real throw-away servers. No crate that runs PostgreSQL for tests fits: these tests kill the
-//! server, restart it on the same data, and run it under another user and with a preloaded library.
+//! Real throw-away servers. Crates that run PostgreSQL for tests do not fit: these tests kill the server, restart it on
+//! the same data, and run it under another user and with a preloaded library.
 
 mod clock;
 mod copies;
@@ -8,6 +8,7 @@ pub mod link;
 pub mod processes;
 pub mod relay;
 mod sessions;
+mod socket;
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::Write;
@@ -26,22 +27,21 @@ use crate::process::{
     clock_library, command, give_to_servers, kill, preloads, run, said_by_pg_config, servers_folder, variable,
 };
 
-/// The line for servers that preload idgen in every run of the tests, because of a test's subject or of settings that it
-/// makes later.
+/// The setting of servers that preload idgen in every run of the tests, because of the subject of a test or of later
+/// settings.
 pub const PRELOAD: &str = "shared_preload_libraries = 'idgen'";
 
-/// The settings without which idgen mints if it is not preloaded.
+/// Without a preload, idgen mints only if none of these is set.
 const OF_THE_SERVER: [&str; 5] =
     ["idgen.epoch", "idgen.allowed_shards", "idgen.max_ahead", "idgen.reserve_ahead", "idgen.max_clock_jump"];
 
-/// The line about libraries with which a server of these settings mints.
+/// The setting of libraries with which a server with these settings mints.
 fn libraries(settings: &[&str]) -> &'static str {
     let sets = |line: &&str| OF_THE_SERVER.iter().any(|name| line.starts_with(name));
     if preloads() || settings.iter().any(sets) { PRELOAD } else { "" }
 }
 
-/// These settings where servers preload idgen, and none otherwise: for tests of which they change no more than how long
-/// they take.
+/// These settings if servers preload idgen, and none otherwise, for tests that only take longer without them.
 pub fn if_preloaded<'a>(settings: &'a [&'a str]) -> &'a [&'a str] {
     if preloads() { settings } else { &[] }
 }
@@ -49,18 +49,17 @@ pub fn if_preloaded<'a>(settings: &'a [&'a str]) -> &'a [&'a str] {
 /// Which build of the extension a server runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Build {
-    /// What users get.
+    /// The release.
     Release,
     /// With the points of `src/testing/fault.rs`.
     Faults,
-    /// What users of an older PostgreSQL have. It is the current one, except in `scripts/test upgrades`.
+    /// An older PostgreSQL; the same one except in `scripts/test upgrades`.
     Older,
-    /// The same PostgreSQL as the release's, with nothing of idgen in its folders.
+    /// The release's PostgreSQL without files of idgen.
     Bare,
 }
 
 impl Build {
-    /// The folder of the server's programs.
     fn bin(self) -> PathBuf {
         PathBuf::from(variable(match self {
             Build::Release => "IDGEN_PG_BIN",
@@ -71,7 +70,7 @@ impl Build {
     }
 }
 
-/// Makes a database as `idgenctl enable` leaves it.
+/// Prepares a database like `idgenctl enable`.
 pub fn enable(database: &str) -> String {
     let create =
         "CREATE SCHEMA idgen; GRANT USAGE ON SCHEMA idgen TO PUBLIC; CREATE EXTENSION idgen SCHEMA idgen";
@@ -83,7 +82,7 @@ fn path(database: &str) -> String {
     format!("ALTER DATABASE {database} SET search_path = \"$user\", public, idgen")
 }
 
-/// A server with a data directory and a socket of its own; stopped and deleted at the end.
+/// A server with its own data directory and socket, which are deleted at the end.
 pub struct Server {
     build: Build,
     number: usize,
@@ -95,13 +94,12 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a server that mints, with these lines in its configuration, and with the extension as after
-    /// `idgenctl enable`. It preloads idgen unless the tests run without that and no line asks for it.
+    /// Starts a server that mints, with the extension as after `idgenctl enable`, and with these lines in its
+    /// configuration. It preloads idgen unless the tests run without a preload and the lines do not need it.
     pub fn start(settings: &[&str]) -> Server {
         Server::start_build(Build::Release, settings)
     }
 
-    /// Starts such a server of this build.
     pub fn start_build(build: Build, settings: &[&str]) -> Server {
         Server::new(build).start_with_idgen(settings)
     }
@@ -112,37 +110,31 @@ impl Server {
         server
     }
 
-    /// Starts a server that preloads idgen and has no extension yet.
-    pub fn start_preloaded() -> Server {
-        Server::start_plain(&[PRELOAD])
-    }
-
-    /// Starts a server with the portable edition of idgen, which reads its settings now.
+    /// Starts a server with the portable edition of idgen.
     pub fn start_portable(settings: &[&str]) -> Server {
         let server = Server::start_plain(settings);
         server.run(include_str!("../../../portable/idgen.sql"));
         server
     }
 
-    /// Starts a server that does not preload idgen.
+    /// Starts a server without the extension, and without its library unless the settings preload it.
     pub fn start_plain(settings: &[&str]) -> Server {
         Server::start_empty(Build::Release, settings)
     }
 
-    /// Starts a server without the extension, and without its library unless the settings preload it.
+    /// Starts such a server of this build.
     pub fn start_empty(build: Build, settings: &[&str]) -> Server {
         Server::new(build).start_new(settings)
     }
 
     fn start_new(self, settings: &[&str]) -> Server {
-        let server = self;
-        if server.build == Build::Older {
-            initdb(server.build, &server.dir, &["--data-checksums"]);
+        if self.build == Build::Older {
+            initdb(self.build, &self.dir, &["--data-checksums"]);
         } else {
-            run(command("cp").arg("-a").arg(template()).arg(&server.dir));
-            server.become_another_cluster();
+            run(command("cp").arg("-a").arg(template()).arg(&self.dir));
+            self.become_another_cluster();
         }
-        server.configure(&[
+        self.configure(&[
             "listen_addresses = ''",
             "shared_buffers = 16MB",
             "max_connections = 100",
@@ -150,14 +142,14 @@ impl Server {
             "wal_keep_size = 1GB",
             "wal_retrieve_retry_interval = 100ms",
         ]);
-        server.configure(settings);
-        server.own_sockets();
-        server.up();
-        server
+        self.configure(settings);
+        self.own_sockets();
+        self.up();
+        self
     }
 
-    /// Gives the copy of the template a system identifier of its own, as initdb would. pg_resetwal takes over what it
-    /// finds in the control file, whatever the checksum, and begins new WAL, which has the identifier too.
+    /// Gives the copy of the template its own system identifier, as initdb would. pg_resetwal accepts the control file
+    /// despite its checksum, and begins new WAL with the identifier.
     fn become_another_cluster(&self) {
         let file =
             OpenOptions::new().write(true).open(self.dir.join("global/pg_control")).expect("pg_control");
@@ -165,7 +157,7 @@ impl Server {
         run(command(self.build.bin().join("pg_resetwal")).arg("-f").arg(&self.dir));
     }
 
-    /// A server without data, and a folder for its sockets.
+    /// A server without data, but with a folder for its sockets.
     fn new(build: Build) -> Server {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -192,12 +184,11 @@ impl Server {
         self.number
     }
 
-    /// Makes it run another build from its next start on.
+    /// Makes the server run this build from its next start on.
     pub fn set_build(&mut self, build: Build) {
         self.build = build;
     }
 
-    /// Which build of the extension it runs.
     pub fn build(&self) -> Build {
         self.build
     }
@@ -229,14 +220,13 @@ impl Server {
         assert!(succeeds(self.start_command().args(["-o", options])), "{}", self.log());
     }
 
-    /// Starts the server once, and waits until it has ended by itself: at its start, or a moment later, when it may
-    /// already accept connections.
+    /// Starts the server, and waits until it has ended by itself, perhaps after accepting connections.
     pub fn up_and_down(&self) {
         self.start_command().output().expect("pg_ctl");
         self.until_down();
     }
 
-    /// Begins to start the server, and waits for nothing.
+    /// Begins to start the server.
     pub fn begin_up(&self) {
         let mut start = self.start_command();
         start.arg("--no-wait");
@@ -244,19 +234,18 @@ impl Server {
     }
 
     fn start_command(&self) -> Command {
-        // By env and not in this process: programs of root may not share memory of another user.
+        // env sets the variables, because this process may run as root, which must not map the memory of another user.
         let mut start = command("env");
         start.args(self.preloaded()).arg(self.build.bin().join("pg_ctl"));
         start.args(["start", "--wait", "--silent", "--timeout=60", "-D"]).arg(&self.dir);
-        // A file, not a pipe: the server keeps it open, and reading a pipe to its end would never end.
+        // This is a file, because the server would keep a pipe open forever.
         start.arg("-l").arg(self.dir.join("log"));
         start
     }
 
-    /// With these variables, a program and its children see the server's clock and disk.
+    /// The variables with which a program and its children see the server's clock and disk.
     fn preloaded(&self) -> [String; 4] {
-        // Faults that strike at random seldom meet a process between the clock and what follows, so let most of its
-        // time pass there.
+        // Random faults seldom meet a process right after it has read the clock, so most of its time passes there.
         let look_ns = if self.has_disk { 5000 } else { 0 };
         [
             format!("LD_PRELOAD={}{}", clock_library().display(), self.disk_library()),
@@ -271,10 +260,10 @@ impl Server {
         let mut status = self.pg("pg_ctl");
         status.arg("status").arg("-D").arg(&self.dir);
         let is_down = || !status.output().expect("pg_ctl").status.success();
-        assert!(is_reached(60, is_down), "the server goes on\n{}", self.log());
+        assert!(is_reached(60, is_down), "the server keeps running\n{}", self.log());
     }
 
-    /// Stops the server: "smart", "fast" or "immediate", or "kill" as [`Server::kill`] does.
+    /// Stops the server in the mode "smart", "fast", "immediate" or "kill".
     pub fn stop(&self, mode: &str) {
         if mode == "kill" {
             return self.kill();
@@ -288,27 +277,25 @@ impl Server {
         stop.output().is_ok_and(|output| output.status.success())
     }
 
-    /// Stops the server, and starts it again.
     pub fn restart(&self) {
         self.stop("fast");
         self.up();
     }
 
-    /// Stops the server, and starts it again with more lines in its configuration.
+    /// Restarts the server with more lines in its configuration.
     pub fn restart_with(&self, settings: &[&str]) {
         self.stop("fast");
         self.configure(settings);
         self.up();
     }
 
-    /// Stops the server in this way, and starts it again at this clock.
+    /// Stops the server in this mode, and starts it at this clock.
     pub fn restart_at(&self, mode: &str, seconds: f64) {
         self.stop(mode);
         self.set_clock(seconds);
         self.up();
     }
 
-    /// Kills the server, and starts it again.
     pub fn crash(&self) {
         self.kill();
         self.up();
@@ -319,7 +306,7 @@ impl Server {
         self.signal("KILL", self.postmaster());
     }
 
-    /// The number of its first process.
+    /// The process ID of the postmaster.
     pub fn postmaster(&self) -> i32 {
         let file = fs::read_to_string(self.dir.join("postmaster.pid")).expect("postmaster.pid");
         file.lines().next().and_then(|line| line.trim().parse().ok()).expect("a pid")
@@ -335,7 +322,6 @@ impl Server {
         let _ = kill(name, pid);
     }
 
-    /// What the server has logged.
     pub fn log(&self) -> String {
         String::from_utf8_lossy(&fs::read(self.dir.join("log")).expect("a log")).into_owned()
     }
@@ -344,7 +330,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         let failed = std::thread::panicking();
-        // Where CI runs, nothing else remains. The threads of worlds that are meant to fail have no names.
+        // This is all that remains of a run in CI. Threads of servers that are meant to fail have no names.
         if failed && std::thread::current().name().is_some() {
             let log = fs::read(self.dir.join("log")).unwrap_or_default();
             let log = String::from_utf8_lossy(&log);
@@ -353,7 +339,7 @@ impl Drop for Server {
             eprintln!("the last lines of the log of {}:\n{}", self.dir.display(), last.join("\n"));
         }
         self.down("immediate");
-        // Keep it, to find out why a test has failed.
+        // The files show why the test has failed.
         if failed {
             return;
         }
@@ -362,10 +348,10 @@ impl Drop for Server {
     }
 }
 
-/// Each copy of a server takes a whole segment of the WAL along.
+/// Each copy of a server has a whole segment of WAL.
 const TEMPLATE_OPTIONS: [&str; 1] = ["--wal-segsize=1"];
 
-/// An empty data directory, made once for all tests.
+/// An empty data directory, created once for all tests.
 fn template() -> &'static Path {
     static TEMPLATE: OnceLock<PathBuf> = OnceLock::new();
     TEMPLATE.get_or_init(|| {
@@ -375,12 +361,12 @@ fn template() -> &'static Path {
     })
 }
 
-/// The programs of a copy of the release's PostgreSQL without idgen, made once for all tests.
+/// The programs of a copy of the release's PostgreSQL without idgen, created once for all tests.
 fn bare_bin() -> &'static Path {
     static BIN: OnceLock<PathBuf> = OnceLock::new();
     BIN.get_or_init(|| {
         let [bin, share] = ["--bindir", "--sharedir"].map(|option| PathBuf::from(said_by_pg_config(option)));
-        // PostgreSQL finds its files relative to its program, so both go along.
+        // PostgreSQL finds its files relative to its programs, so the copy has both.
         let tree = bin.ancestors().find(|folder| share.starts_with(folder)).expect("a folder with both");
         let copy = servers_folder().join(format!("bare-{}", std::process::id()));
         run(command("cp").arg("-R").arg(tree).arg(&copy));
@@ -396,7 +382,7 @@ fn initdb(build: Build, dir: &Path, options: &[&str]) {
         .args(options));
 }
 
-/// Whether a command succeeds in ten seconds: processes of a server that was killed may take a moment to notice.
+/// Whether a command succeeds within ten seconds: the processes of a killed server may take a moment to end.
 fn succeeds(command: &mut Command) -> bool {
     is_reached(10, || command.output().expect("a program of PostgreSQL").status.success())
 }

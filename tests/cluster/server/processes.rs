@@ -1,4 +1,4 @@
-//! The processes of a server, which can be stopped for a while as a debugger, a cgroup or a hypervisor does.
+//! The processes of a server, which can be stopped for a while, as by a debugger, a cgroup or a hypervisor.
 
 use std::fmt;
 use std::fs;
@@ -9,10 +9,9 @@ use crate::moment::is_reached;
 use crate::process::kill;
 use crate::server::{Server, children};
 
-/// A process of a server.
 pub struct Process {
     pid: i32,
-    /// The time at which it began, in ticks since boot, because another process may get its number.
+    /// Its start in ticks since boot, because another process may get its number.
     began: u64,
 }
 
@@ -34,7 +33,7 @@ impl Process {
         self.pid
     }
 
-    /// Stops it, and returns once it does nothing any more; whether it was there to be stopped.
+    /// Stops the process, and waits until it stands still. Returns whether it still existed.
     pub fn stop(&self) -> bool {
         let rests = || self.state().is_none_or(|state| state == 'T');
         let stops = self.signal("STOP");
@@ -42,12 +41,10 @@ impl Process {
         stops && self.is_stopped()
     }
 
-    /// Whether it is stopped.
     pub fn is_stopped(&self) -> bool {
         self.state() == Some('T')
     }
 
-    /// Lets it continue, if it still exists.
     pub fn go_on(&self) {
         self.signal("CONT");
     }
@@ -62,20 +59,19 @@ impl Process {
     }
 }
 
-/// The state of a process as ps shows it, its parent and its start time; `None` if it has ended.
+/// The state of a process as ps shows it, its parent and its start; `None` if it has ended.
 pub(super) fn status(pid: i32) -> Option<(char, i32, u64)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // Its name, in brackets, may have blanks.
+    // The name, in brackets, may contain blanks.
     let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
     let state = fields.first()?.chars().next().filter(|state| !"ZX".contains(*state))?;
     Some((state, fields.get(1)?.parse().ok()?, fields.get(19)?.parse().ok()?))
 }
 
 impl Server {
-    /// Stops all processes of the server, like a hypervisor that pauses its machine. None of them ends and none
-    /// begins in the meantime.
+    /// Stops all processes of the server, like a hypervisor that pauses its machine.
     pub fn stop_all(&self) -> Vec<Process> {
-        // The postmaster comes first, so that it cannot start others.
+        // A stopped postmaster starts no others.
         let postmaster = self.postmaster();
         let mut stopped: Vec<_> = Process::find(postmaster).into_iter().filter(Process::stop).collect();
         let children = children(Pid::from_raw(postmaster));

@@ -1,24 +1,22 @@
-//! A way to a server that sees each statement, so that a test can act before it arrives or before its answer does.
+//! A relay in front of a server that sees each statement, so that a test can act before the statement or its answer
+//! arrives.
 
-use std::fs::{self, Permissions};
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::net::Shutdown;
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
-use std::thread::{self, JoinHandle};
+use std::thread;
 
 use crate::server::Server;
+use crate::server::socket::{SOCKET, Socket};
 
-/// When a test acts on a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// Before the server gets it.
     Before,
-    /// When the server has run it, and the client does not know yet.
+    /// After the server has run it, before the client gets the answer.
     After,
 }
 
@@ -30,10 +28,14 @@ pub enum Fate {
     Lost,
 }
 
-/// Whether a statement is the one that is waited for.
+impl From<()> for Fate {
+    fn from((): ()) -> Fate {
+        Fate::Passes
+    }
+}
+
 type IsIt = Box<dyn FnMut(&str) -> bool + Send>;
 
-/// A statement that is waited for.
 struct Trap {
     when: When,
     is_it: IsIt,
@@ -41,7 +43,7 @@ struct Trap {
     fate: Receiver<Fate>,
 }
 
-/// The test's end of it.
+/// The test's end of a trap.
 pub struct Caught {
     pub caught: Receiver<()>,
     pub fate: Sender<Fate>,
@@ -49,9 +51,8 @@ pub struct Caught {
 
 /// A socket to which clients connect, and the threads that forward the traffic.
 pub struct Relay {
-    folder: PathBuf,
     shared: Arc<Shared>,
-    listens: Option<JoinHandle<()>>,
+    socket: Socket,
 }
 
 struct Shared {
@@ -60,46 +61,32 @@ struct Shared {
     ended: AtomicBool,
 }
 
-/// The file of a server's socket.
-const SOCKET: &str = ".s.PGSQL.5432";
-
 impl Relay {
-    /// A way to this server.
     pub fn to(server: &Server) -> Relay {
-        static COUNT: AtomicUsize = AtomicUsize::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let folder = PathBuf::from(format!("/tmp/idgen-{}-relay{number}", std::process::id()));
-        let _ = fs::remove_dir_all(&folder);
-        fs::create_dir(&folder).expect("a folder for a socket");
-        let socket = folder.join(SOCKET);
-        let listener = UnixListener::bind(&socket).expect("a socket");
-        fs::set_permissions(&socket, Permissions::from_mode(0o777)).expect("chmod");
         let shared = Arc::new(Shared {
             server: server.sockets.join(SOCKET),
             trap: Mutex::new(None),
             ended: AtomicBool::new(false),
         });
-        let listens = thread::spawn({
+        let socket = Socket::open({
             let shared = shared.clone();
-            move || {
-                for client in listener.incoming().flatten() {
-                    if shared.ended.load(Ordering::Relaxed) {
-                        break;
-                    }
+            move |client| {
+                let goes_on = !shared.ended.load(Ordering::Relaxed);
+                if goes_on {
                     // Without a server, the client loses the connection.
                     let _ = shared.connect(client);
                 }
+                goes_on
             }
         });
-        Relay { folder, shared, listens: Some(listens) }
+        Relay { shared, socket }
     }
 
-    /// How clients reach the database `postgres` of the server.
+    /// The connection string of the database `postgres` through the relay.
     pub fn target(&self) -> String {
-        format!("host={} user=postgres dbname=postgres", self.folder.display())
+        format!("host={} user=postgres dbname=postgres", self.socket.host())
     }
 
-    /// Waits for a statement, once.
     pub fn catch(&self, when: When, is_it: impl FnMut(&str) -> bool + Send + 'static) -> Caught {
         let (tell, caught) = channel();
         let (decide, fate) = channel();
@@ -108,7 +95,6 @@ impl Relay {
         Caught { caught, fate: decide }
     }
 
-    /// Waits for no statement any more.
     pub fn let_pass(&self) {
         *self.shared.trap.lock().expect("a trap") = None;
     }
@@ -117,10 +103,6 @@ impl Relay {
 impl Drop for Relay {
     fn drop(&mut self) {
         self.shared.ended.store(true, Ordering::Relaxed);
-        // Its thread looks up.
-        let _ = UnixStream::connect(self.folder.join(SOCKET));
-        let _ = self.listens.take().expect("a thread").join();
-        let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
@@ -136,7 +118,7 @@ impl Shared {
             let (client, server) = (client.try_clone()?, server.try_clone()?);
             move || {
                 let _ = shared.statements(&client, &server, &held);
-                // The server goes on with what it has got.
+                // The server still runs what it has received.
                 let _ = ends[1].shutdown(Shutdown::Write);
             }
         });
@@ -149,7 +131,7 @@ impl Shared {
         Ok(())
     }
 
-    /// The trap, if it is for this statement. It is for one statement only.
+    /// Takes the trap if it is for this statement.
     fn caught(&self, text: &str) -> Option<Trap> {
         let mut trap = self.trap.lock().expect("a trap");
         if trap.as_mut().is_some_and(|trap| (trap.is_it)(text)) { trap.take() } else { None }

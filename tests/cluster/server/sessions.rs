@@ -7,21 +7,21 @@ use std::time::{Duration, Instant};
 
 use postgres::error::{DbError, SqlState};
 use postgres::types::FromSqlOwned;
-use postgres::{Client, GenericClient, NoTls, Row};
+use postgres::{Client, Config, GenericClient, NoTls, Row};
 
 use crate::moment::{is_reached, within_seconds};
 use crate::process::{client_program, command, example};
 use crate::server::Server;
 
-/// What tests do most in a session.
+/// The most frequent operations of tests in a session.
 pub trait Sql {
-    /// Runs statements, all of which must succeed.
+    /// Runs statements, which must succeed.
     fn run(&mut self, statements: &str);
 
-    /// The only value of a query, which must have one row.
+    /// The first value of a query's only row.
     fn value<T: FromSqlOwned>(&mut self, query: &str) -> T;
 
-    /// The error of statements, one of which must fail.
+    /// The error of statements, which must fail.
     fn error(&mut self, statements: &str) -> DbError;
 
     /// The SQLSTATE of that error.
@@ -29,7 +29,7 @@ pub trait Sql {
         self.error(statements).code().code().to_owned()
     }
 
-    /// The SQLSTATE of that error, and why idgen has raised it.
+    /// The SQLSTATE of that error, and the reason for which idgen raises it.
     fn refusal(&mut self, statements: &str) -> String {
         reason(&self.error(statements))
     }
@@ -47,23 +47,20 @@ pub trait Sql {
         rows.remove(0)
     }
 
-    /// The warning of idgen.
     fn warning(&mut self) -> Option<String> {
         self.value("SELECT warning FROM idgen_status")
     }
 
-    /// The code of the warning.
     fn warning_code(&mut self) -> Option<String> {
         self.value("SELECT warning_code FROM idgen_status")
     }
 }
 
-/// What programs tell an error by: its SQLSTATE and its routine, which is the reason if idgen has refused the call.
+/// The SQLSTATE of an error, and its routine, which is the reason if idgen has refused the call.
 pub fn reason(error: &DbError) -> String {
     format!("{} {}", error.code().code(), error.routine().unwrap_or_default())
 }
 
-/// The values of a row.
 pub trait Values {
     fn of(row: &Row) -> Self;
 }
@@ -120,57 +117,63 @@ impl Server {
         self.connect().run(statements);
     }
 
-    /// The only value of a query's only row.
     #[track_caller]
     pub fn value<T: FromSqlOwned>(&self, query: &str) -> T {
         self.connect().value(query)
     }
 
-    /// The error of statements, one of which must fail, in a session of their own.
     #[track_caller]
     pub fn error(&self, statements: &str) -> DbError {
         self.connect().error(statements)
     }
 
-    /// The SQLSTATE of that error.
     #[track_caller]
     pub fn code(&self, statements: &str) -> String {
         self.connect().code(statements)
     }
 
-    /// The SQLSTATE of that error, and why idgen has raised it.
     #[track_caller]
     pub fn refusal(&self, statements: &str) -> String {
         self.connect().refusal(statements)
     }
 
-    /// The warning of idgen.
     pub fn warning(&self) -> Option<String> {
         self.connect().warning()
     }
 
-    /// The code of the warning.
     pub fn warning_code(&self) -> Option<String> {
         self.connect().warning_code()
     }
 
-    /// Changes a setting in the configuration, and waits until new sessions have it.
+    /// Checks that this role has not become a superuser.
+    #[track_caller]
+    pub fn assert_ordinary(&self, role: &str) {
+        let superuser =
+            format!("SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname OPERATOR(pg_catalog.=) '{role}'");
+        assert!(!self.answer::<bool>(&superuser), "{role} is a superuser of {}", self.host());
+    }
+
+    /// Changes a setting in the configuration file, and waits until new sessions have it.
     pub fn set(&self, setting: &str, value: &str) {
         self.configure(&[&format!("{setting} = '{value}'")]);
         self.reload(setting, value);
     }
 
-    /// How clients reach a database of the server.
+    /// Changes a setting by ALTER SYSTEM, and waits until new sessions have it.
+    pub fn alter(&self, setting: &str, value: &str) {
+        self.run(&format!("ALTER SYSTEM SET {setting} = '{value}'"));
+        self.reload(setting, value);
+    }
+
     pub fn target(&self, database: &str) -> String {
         format!("host={} user=postgres dbname={database}", self.host())
     }
 
-    /// How this role reaches the database `postgres`.
+    /// The connection string of this role for the database `postgres`.
     pub fn target_as(&self, role: &str) -> String {
         format!("host={} user={role} dbname=postgres", self.host())
     }
 
-    /// A connection of this role.
     pub fn connect_as(&self, role: &str) -> Client {
         Client::connect(&self.target_as(role), NoTls).unwrap()
     }
@@ -185,7 +188,6 @@ impl Server {
         self.psql_in("postgres", name, variables)
     }
 
-    /// psql to run a file of docs/examples in another database.
     pub fn psql_in(&self, database: &str, name: &str, variables: &[(&str, &str)]) -> Command {
         let mut psql = client_program("psql");
         psql.args(["-X", "-q", "-d", &self.target(database), "-f"]).arg(example(name));
@@ -195,8 +197,8 @@ impl Server {
         psql
     }
 
-    /// A script as its administrator runs it on the server's machine: with the server's user, programs and data
-    /// directory, and a working folder. Servers that it starts have the server's clock and log.
+    /// A script that an administrator runs on the server's machine: with the server's user, programs and data
+    /// directory, in the folder of the sockets. Servers that it starts have the server's clock and log.
     pub fn shell(&self, script: &str) -> Command {
         let programs = self.sockets.join("bin");
         let pg_ctl = programs.join("pg_ctl");
@@ -223,39 +225,38 @@ impl Server {
         bash
     }
 
-    /// A connection to a database.
+    /// A connection to a database of any name.
     pub fn connect_to(&self, database: &str) -> Client {
-        Client::connect(&self.target(database), NoTls)
-            .unwrap_or_else(|error| panic!("{error}\n{}", self.log()))
+        let mut config: Config = self.target("postgres").parse().expect("a connection string");
+        config.dbname(database).connect(NoTls).unwrap_or_else(|error| panic!("{error}\n{}", self.log()))
     }
 
-    /// A connection to the database `postgres`.
     pub fn connect(&self) -> Client {
         self.connect_to("postgres")
     }
 
-    /// A connection, if the server accepts one now.
+    /// A connection, if the server now accepts one.
     pub fn try_connect(&self) -> Option<Client> {
         let mut client = Client::connect(&self.target("postgres"), NoTls).ok()?;
         client.batch_execute("SELECT 1").is_ok().then_some(client)
     }
 
-    /// A connection as soon as the server takes one again after a crash.
+    /// A connection, as soon as the server accepts one after a crash.
     pub fn reconnect(&self) -> Client {
         let client = within_seconds(30, || self.try_connect());
         client.unwrap_or_else(|| panic!("the server does not come back\n{}", self.log()))
     }
 
-    /// Does something in a session, and again in another one until it succeeds, because faults may interfere.
+    /// Does something in a session, and repeats it in new sessions until it succeeds, because faults may interfere.
     pub fn eventually<T>(&self, work: impl Fn(&mut Client) -> Result<T, postgres::Error>) -> T {
         self.in_time(Duration::from_secs(60), work)
             .unwrap_or_else(|error| panic!("never done: {error}\n{}", self.log()))
     }
 
-    /// Does something as [`Server::eventually`] does, for at most this time.
+    /// Like [`Server::eventually`], but for at most this time.
     ///
     /// # Errors
-    /// The last one.
+    /// The error of the last try.
     pub fn in_time<T>(
         &self,
         time: Duration,
@@ -270,15 +271,15 @@ impl Server {
         last
     }
 
-    /// Kills a backend, and waits until the server has ended all others: its own connection ends before the server
-    /// knows of its death.
+    /// Kills a backend, and waits until the server has ended another one. The victim's own connection ends before the
+    /// server knows of the death.
     pub fn kill_backend(&self, mut victim: Client) {
         let mut witness = self.connect();
         self.signal("KILL", victim.value("SELECT pg_backend_pid()"));
         while witness.batch_execute("SELECT 1").is_ok() {}
     }
 
-    /// Makes it reload its configuration, if it is running.
+    /// Makes the server reload its configuration, if it is running.
     pub fn read_configuration(&self) {
         if let Some(postmaster) = self.running() {
             self.signal_if_there("HUP", postmaster.as_raw());
@@ -296,28 +297,26 @@ impl Server {
         assert!(is_reached(60, is_back), "the server does not come back\n{}", self.log());
     }
 
-    /// Whether a new connection lasts for a tenth of a second.
     pub fn is_steady(&self) -> bool {
         let mut client = self.reconnect();
         std::thread::sleep(Duration::from_millis(100));
         client.batch_execute("SELECT 1").is_ok()
     }
 
-    /// Reads the configuration again, and waits until a new session sees it.
+    /// Makes the server reload its configuration, and waits until new sessions have this value.
     pub fn reload(&self, setting: &str, value: &str) {
         self.until_done("SELECT pg_reload_conf()");
         let show = format!("SHOW {setting}");
         let is_seen = || self.answer::<String>(&show) == value;
-        assert!(is_reached(10, is_seen), "{setting} does not become {value}");
+        assert!(is_reached(60, is_seen), "{setting} does not become {value}");
     }
 
-    /// Runs statements to their end in a new session, and in another one if the server ends that: when a backend
-    /// dies, it ends all sessions.
+    /// Runs statements in a new session, and again in another one if the server ends that session, as it does when a
+    /// backend dies.
     pub fn until_done(&self, statements: &str) {
         self.until_not_cut_off(statements, |client| client.batch_execute(statements));
     }
 
-    /// The result of a query in a new session, or in another one as above.
     pub fn answer<T: FromSqlOwned>(&self, query: &str) -> T {
         self.until_not_cut_off(query, |client| client.query_one(query, &[])).get(0)
     }
@@ -335,7 +334,7 @@ impl Server {
         }
     }
 
-    /// Waits until a query answers true.
+    /// Waits until the value of a query is true.
     pub fn wait_until(&self, query: &str) {
         let mut client = self.reconnect();
         let is_true = || match client.query_one(query, &[]) {
@@ -349,8 +348,14 @@ impl Server {
         assert!(is_reached(60, is_true), "never true: {query}\n{}", self.log());
     }
 
-    /// Waits until a backend waits for an event of idgen's, and returns its process. Before
-    /// PostgreSQL 17 the events of all extensions have one name.
+    /// Waits until a standby has replayed all WAL that this server has written so far.
+    pub fn until_replayed_by(&self, standby: &Server) {
+        let written: String = self.answer("SELECT pg_current_wal_lsn()::text");
+        standby.wait_until(&format!("SELECT pg_last_wal_replay_lsn() >= '{written}'"));
+    }
+
+    /// Waits until a backend waits for this event of idgen, and returns its process. Before PostgreSQL 17 the events of
+    /// all extensions have one name.
     pub fn until_waiting(&self, event: &str) -> i32 {
         let mut client = self.connect();
         let waiting = "SELECT pid FROM pg_stat_activity
@@ -358,7 +363,7 @@ impl Server {
                          AND wait_event = CASE WHEN current_setting('server_version_num')::integer < 170000
                                                THEN 'Extension' ELSE $1 END";
         let find = || client.query(waiting, &[&event]).expect("pg_stat_activity").into_iter().next();
-        within_seconds(10, find).unwrap_or_else(|| panic!("nobody waits for {event}")).get(0)
+        within_seconds(10, find).unwrap_or_else(|| panic!("no backend waits for {event}")).get(0)
     }
 }
 

@@ -11,14 +11,14 @@ use crate::server::{Build, Sql};
 
 pub const FAULTS: &[Fault] = &[
     fault("another build of the library", 1, always, replace, &[CUT]),
-    // The standbys must receive it before one of them is promoted, or the epoch would have to be accepted once
+    // Standbys must receive the change before one of them is promoted, or the epoch would have to be accepted once
     // more.
     fault("epoch moved and moved back", 1, has_epoch, move_epoch, &[CUT, OTHER_EPOCH, FOR_THE_CLOCK]),
     fault("extension dropped and created", 1, alone, recreate, &[]),
 ];
 
 const OTHER_EPOCH: Refusals = &["55000 other_epoch"];
-/// The ids that were minted by the earlier epoch are ahead of the clock by the later one.
+/// By the later epoch, the ids of the earlier one are ahead of the clock.
 const FOR_THE_CLOCK: Refusals = &["40001 clock_behind", "40001 shard_full", "22023 batch_too_large"];
 
 /// 2024-01-01, the epoch of fleets.
@@ -57,7 +57,7 @@ fn move_epoch(fleet: &mut Fleet) -> Struck {
     Struck::Done(format!("{ms} ms earlier, {}", if crashes { "and a crash" } else { "and no crash" }))
 }
 
-/// Restarts the primary with another epoch than that of the mark, under which it mints nothing.
+/// Restarts the primary with another epoch than the mark's, with which it mints nothing.
 fn set_epoch(fleet: &mut Fleet, unix_ms: i64) {
     stop(&fleet.primary, "fast");
     fleet.primary.configure(&[&format!("idgen.epoch = '{unix_ms}'")]);
@@ -71,8 +71,7 @@ fn accept(fleet: &Fleet) {
     fleet.primary.eventually(|client| client.batch_execute(accept));
 }
 
-/// Drops the extension in another database than that of the clients while a statement mints there, and creates the
-/// extension again.
+/// Drops and creates the extension in a database without clients, while a statement mints there.
 fn recreate(fleet: &mut Fleet) -> Struck {
     const SHARD: u16 = 940;
     let times = fleet.rng.usize(1..4);

@@ -5,8 +5,7 @@ use crate::campaign::fleet::Fleet;
 
 const FOR_LONG: &str = "clock set for long";
 
-/// A WAL sender whose clock is set considers the standby silent for that time, and ends the connection:
-/// `wal_sender_timeout`.
+/// If its clock is set, a WAL sender takes the standby for silent, and ends the connection: `wal_sender_timeout`.
 const ALLOWS: &[Refusals] = &[NOT_DURABLE];
 
 pub const FAULTS: &[Fault] = &[
@@ -22,7 +21,7 @@ fn step(fleet: &mut Fleet) -> Struck {
     Struck::Done(format!("{step:+} s"))
 }
 
-/// Leaves the clock set, so that other faults strike a server whose ids are ahead of its clock; by less than
+/// Leaves the clock set, so that other faults strike a server whose ids are ahead of its clock, by less than
 /// `idgen.max_ahead`, so that calls succeed.
 fn set_for_long(fleet: &mut Fleet) -> Struck {
     let step = [-0.8, -0.5, -0.2, 0.4][fleet.rng.usize(0..4)];

@@ -1,4 +1,4 @@
-//! Disks that lose their power, fail, are full, or stall.
+//! Disks that lose power, fail, fill up or stall.
 
 use std::thread;
 use std::time::Duration;
@@ -47,20 +47,20 @@ fn lose_all_power(fleet: &mut Fleet) -> Struck {
     Struck::Done(format!("{lost} bytes lost, clock {step:+} s"))
 }
 
-/// Makes writes of a server reach only the cache of its disk, for a moment in which nobody may rely on them.
+/// Makes writes of a server reach only the cache of its disk for a moment. No client may rely on them.
 fn stop_flushes(fleet: &mut Fleet, one: Option<usize>) {
     until_struck(fleet, one, Trouble { stall_ms: 60_000, calls: i32::MAX, ..Trouble::default() });
     fleet.pause(0..300);
 }
 
-/// A flush that was under way before the disk had trouble may have been the last one.
+/// The last flush may have begun before the disk had trouble.
 const ALL_FLUSHED: &str = "all that was written had been flushed";
 
-/// How many bytes a server's disk loses with its power.
+/// The number of bytes that a server's disk loses with its power.
 fn lost(server: &Server) -> u64 {
     let lost = server.lose_power();
     // A new standby may have received nothing yet.
-    assert!(server.follows() || server.has_written(), "the disk does not notice what is written");
+    assert!(server.follows() || server.has_written(), "the disk misses writes");
     server.trouble(Trouble::default());
     lost
 }
@@ -102,13 +102,12 @@ fn slow(fleet: &mut Fleet) -> Struck {
     let stall_ms = [5, 20, 60][fleet.rng.usize(0..3)];
     until_struck(fleet, None, Trouble { stall_ms, calls: i32::MAX, ..Trouble::default() });
     let heal = |fleet: &mut Fleet| {
-        // Another server may have become the primary, and this one a standby, or be gone.
+        // This server may have become a standby, or be gone.
         fleet.servers().for_each(|server| server.trouble(Trouble::default()));
     };
     Struck::Lasting(format!("{stall_ms} ms at each flush"), Box::new(heal))
 }
 
-/// Draws the primary or a standby.
 pub(super) fn draw(fleet: &mut Fleet) -> Option<usize> {
     fleet.rng.usize(0..=fleet.standbys.len()).checked_sub(1)
 }
@@ -126,7 +125,7 @@ fn until_struck(fleet: &Fleet, one: Option<usize>, trouble: Trouble) {
     let server = server(fleet, one);
     let before = server.struck();
     server.trouble(trouble);
-    // The session's commit waits for no disk, because all disks may be affected.
+    // The commit waits for no disk, because all disks may have trouble.
     let write = "SET synchronous_commit = off; SELECT pg_logical_emit_message(true, '', '')";
     let is_struck = || {
         let _ = fleet.primary.try_connect().map(|mut client| client.batch_execute(write));

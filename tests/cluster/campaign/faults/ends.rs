@@ -22,11 +22,10 @@ pub const FAULTS: &[Fault] = &[
 const CANCELLED: Refusals = &["57014"];
 const TOO_MANY: Refusals = &["53300"];
 
-/// Sessions of clients in the midst of a statement.
+/// Sessions of clients in the middle of a statement.
 const ACTIVE: &str = "FROM pg_stat_activity WHERE backend_type = 'client backend' AND state = 'active'
                       AND pid <> pg_backend_pid()";
 
-/// Cancels all statements again and again.
 fn cancel(fleet: &mut Fleet) -> Struck {
     end_sessions(fleet, "pg_cancel_backend")
 }
@@ -66,7 +65,7 @@ fn time_out(fleet: &mut Fleet) -> Struck {
     Struck::Done(format!("{timeouts:?} ms"))
 }
 
-/// Closes connections of clients while their statements run. The backends notice when they send their ids.
+/// Closes connections of clients while their statements run. The backends notice that when they send ids.
 fn die(fleet: &mut Fleet) -> Struck {
     let count = fleet.rng.usize(1..5);
     let mint = "SELECT snowflake_next_id(935), pg_sleep(0.001) FROM generate_series(1, 100)";
@@ -81,7 +80,7 @@ fn die(fleet: &mut Fleet) -> Struck {
     Struck::Done(format!("{count} of them"))
 }
 
-/// Takes all connections that are left, and closes them again.
+/// Takes all remaining connections, and closes them again.
 fn use_up(fleet: &mut Fleet) -> Struck {
     let ms = fleet.rng.u64(0..500);
     let address = fleet.primary.target("postgres");
@@ -92,13 +91,13 @@ fn use_up(fleet: &mut Fleet) -> Struck {
             Ok(client) => held.push(client),
             Err(error) => break error,
         }
-        assert!(held.len() < 200, "there is no end of connections");
+        assert!(held.len() < 200, "the server accepts any number of connections");
     };
     thread::sleep(Duration::from_millis(ms));
     Struck::Done(format!("{} ms, {}", ms, refused.code().map_or("lost", |code| code.code())))
 }
 
-/// Kills one of the server's own processes, as the kernel may when memory runs out. All sessions end, and the server
+/// Kills one of PostgreSQL's own processes, as the kernel may when memory runs out. All sessions end, and the server
 /// recovers.
 fn kill(fleet: &mut Fleet) -> Struck {
     const NAMES: &[&str] = &["checkpointer", "background writer", "walwriter", "autovacuum launcher"];

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use super::{CUT, Fault, NOT_DURABLE, Struck, always, fault, has_standby, is_synchronous, names, stop};
+use super::{CUT, Fault, NOT_DURABLE, Struck, always, fault, has_standby, is_synchronous, standbys, stop};
 use crate::campaign::fleet::{Fleet, Standby};
 use crate::server::Server;
 
@@ -27,20 +27,20 @@ fn is_asynchronous(fleet: &Fleet) -> bool {
 }
 
 fn change_and_fail_over(fleet: &mut Fleet) -> Struck {
-    let changed = names::change(fleet);
+    let changed = standbys::change(fleet);
     match fail_over(fleet) {
         Struck::Done(how) => Struck::Done(format!("{changed}, {how}")),
         other => other,
     }
 }
 
-/// Promotes the most advanced standby, whatever the clocks show, and lets the old primary return.
+/// Promotes the most advanced standby, whatever the clocks show. The old primary then returns as a standby.
 fn fail_over(fleet: &mut Fleet) -> Struck {
     let step = [0.0, -0.3, -1.0, 0.5][fleet.rng.usize(0..4)];
     let old = ["alive", "dead", "stopped in order"][fleet.rng.usize(0..3)];
     let killed_after = draw_killed_after(fleet);
-    // A standby that is killed at the wrong moment starts as a primary on the old timeline, and pg_rewind finds nothing
-    // to do.
+    // A standby that is killed at the wrong moment starts as a primary on the old timeline, where pg_rewind does
+    // nothing.
     let returns = if killed_after.is_some() { Return::Copied } else { Return::draw(fleet) };
     match old {
         "dead" => fleet.primary.kill(),
@@ -49,11 +49,11 @@ fn fail_over(fleet: &mut Fleet) -> Struck {
     }
     let place = cut_off_all(fleet);
     let standby = promote(fleet, place, step, killed_after);
-    // If alive, the old primary continues within its window until it is shut off.
+    // If it is alive, the old primary mints within its window until it is shut down.
     if old == "alive" {
         fleet.start_beside(2, &standby.server);
     }
-    // The pause is sometimes longer than a call waits, because a client that waits for the standby keeps others from
+    // Sometimes the pause exceeds the longest wait, because a client that waits for the standby keeps others from
     // renewing.
     let ms = if fleet.rng.u8(0..4) == 0 { 6500..7500 } else { 0..1500 };
     fleet.pause(ms);
@@ -70,7 +70,7 @@ fn fail_over(fleet: &mut Fleet) -> Struck {
     Struck::Done(format!("old primary {old}, clock {step:+} s, {returns:?}{killed}"))
 }
 
-/// Promotes a standby for which no commit has waited, once the clock has passed the ids that it may lack.
+/// Promotes an asynchronous standby, once the clock has passed the ids that the standby may lack.
 fn fail_over_asynchronously(fleet: &mut Fleet) -> Struck {
     let returns = Return::draw(fleet);
     let passed = Passed::by(&fleet.primary);
@@ -118,10 +118,8 @@ fn restore(fleet: &mut Fleet) -> Struck {
     Struck::Done(format!("{how}, standbys {}", fleet.standbys.len()))
 }
 
-/// How an old primary becomes a standby.
 #[derive(Clone, Copy, Debug)]
 enum Return {
-    /// The server becomes a copy of the new primary.
     Copied,
     /// The server keeps its data. pg_rewind changes nothing if the server was shut down cleanly.
     Rewound,
@@ -134,12 +132,11 @@ impl Return {
     }
 }
 
-/// A time that the clock must pass.
 struct Passed(f64);
 
 impl Passed {
-    /// The time of the last id that a server may have minted, if it is shut off right after this. The time is in whole
-    /// seconds, because ids for JavaScript have no smaller part.
+    /// The time of the last id of a server that is shut down right after this call, in whole seconds, the unit of ids
+    /// for JavaScript.
     fn by(server: &Server) -> Passed {
         let asked = SystemTime::now();
         let bound: f64 = server.answer(
@@ -147,7 +144,7 @@ impl Passed {
                     + current_setting('idgen.max_ahead')::interval
                     + current_setting('idgen.reserve_ahead')::interval)::double precision FROM idgen_status",
         );
-        // This is enough for queued calls, and for the time until the server is shut off.
+        // This covers queued calls, and the time until the shutdown.
         let late = asked.elapsed().unwrap_or_default().as_secs_f64() + 0.5;
         Passed((bound + late).floor() + 1.0)
     }
@@ -158,7 +155,7 @@ impl Passed {
     }
 }
 
-/// Waits until a server's mark, and so its first id, is later than its clock, which may then be set back again.
+/// Waits until a server's mark, and so its first id, is later than its clock, so that the clock may be set back again.
 fn begin_anew(server: &Server) {
     // Its clock may be behind the mark for a while.
     while server.reconnect().batch_execute("SELECT snowflake_next_id(901)").is_err() {
@@ -168,12 +165,12 @@ fn begin_anew(server: &Server) {
     server.up();
 }
 
-/// Cuts all standbys off from the primary, and finds the most advanced one, which has everything that any of them
-/// has acknowledged.
+/// Cuts all standbys off from the primary, and finds the most advanced one, which has everything that any standby has
+/// acknowledged.
 fn cut_off_all(fleet: &Fleet) -> usize {
     fleet.standbys.iter().for_each(|standby| standby.link.cut_off());
     let got = |standby: &Standby| -> i64 {
-        // It has replayed its local WAL when it requests more, and then the position is known.
+        // A standby that requests more WAL has replayed its own, so that its position is known.
         standby.server.wait_until(
             "SELECT pg_last_wal_receive_lsn() IS NOT NULL AND NOT EXISTS (SELECT FROM pg_stat_wal_receiver)",
         );
@@ -185,16 +182,16 @@ fn cut_off_all(fleet: &Fleet) -> usize {
     (0..got.len()).max_by_key(|place| got[*place]).expect("a standby")
 }
 
-/// Draws after how long a promotion is killed, if at all.
+/// Draws the time after which a promotion is killed, if it is.
 fn draw_killed_after(fleet: &mut Fleet) -> Option<Duration> {
     (fleet.rng.u8(0..4) == 0).then(|| Duration::from_millis(fleet.rng.u64(0..40)))
 }
 
-/// Promotes a standby with its clock set, and lets the clients find it when the old primary is gone. The promotion
-/// may be killed before it completes.
+/// Promotes a standby with its clock set, and leads the clients there once the old primary is gone. The promotion may
+/// be killed before it completes.
 fn promote(fleet: &mut Fleet, place: usize, step: f64, killed_after: Option<Duration>) -> Standby {
     let standby = fleet.standbys.remove(place);
-    // This session continues through the promotion.
+    // This session survives the promotion.
     let session = killed_after.is_none().then(|| standby.server.refuses());
     standby.server.set_clock(step);
     if let Some(time) = killed_after {
@@ -214,7 +211,7 @@ fn promote(fleet: &mut Fleet, place: usize, step: f64, killed_after: Option<Dura
     standby
 }
 
-/// Makes the old primary, which is down, take the place of the promoted standby. The other standbys follow.
+/// Lets the old primary, which is down, take the place of the promoted standby, which the other standbys then follow.
 fn succeed(fleet: &mut Fleet, place: usize, standby: Standby, keeps_all: bool, returns: Return) {
     let Standby { server, name, link } = standby;
     let old = fleet.hand_over(server, keeps_all);

@@ -7,10 +7,8 @@ mod disks;
 mod ends;
 mod failover;
 mod moves;
-mod names;
 mod network;
 mod processes;
-mod recovery;
 mod settings;
 mod standbys;
 mod subscribers;
@@ -22,16 +20,14 @@ use std::time::Duration;
 use crate::campaign::fleet::Fleet;
 use crate::server::{Build, Server};
 
-/// Ends a fault that lasts.
 pub type Heal = Box<dyn FnOnce(&mut Fleet)>;
 
-/// How a fault struck.
 pub enum Struck {
     /// The fault is over; the text describes it.
     Done(String),
-    /// The fault lasts until the end of the round, which heals it in the given way. Other faults may strike meanwhile.
+    /// The fault lasts until the end of the round, which heals it in this way. Other faults may strike in the meantime.
     Lasting(String, Heal),
-    /// This machine does not allow the fault, for this reason.
+    /// The fault was not possible, for this reason.
     Skipped(&'static str),
 }
 
@@ -39,7 +35,7 @@ pub enum Struck {
 /// connection broke.
 pub type Refusals = &'static [&'static str];
 
-/// The server, or the connection, went away.
+/// The server or the connection has ended.
 pub const CUT: Refusals = &["lost", "57P01", "57P02", "57P03"];
 /// The standbys of the primary, or its disk, do not respond.
 pub const NOT_DURABLE: Refusals = &["40001 mark_not_durable"];
@@ -49,15 +45,12 @@ pub const NOT_ALLOWED: Refusals = &["55000 shard_not_allowed"];
 /// The disk with the WAL fails: the backend that notices reports it, and the server ends.
 pub const BAD_DISK: Refusals = &["58030", "53100"];
 
-/// A kind of fault.
 pub struct Fault {
     /// Its name in the tally.
     pub name: &'static str,
-    /// Its weight relative to the others.
     pub weight: usize,
     /// Whether the fault can strike this fleet. The answer depends on nothing but the seed.
     pub can: fn(&Fleet) -> bool,
-    /// Strikes.
     pub strike: fn(&mut Fleet) -> Struck,
     /// The refusals that the fault explains until everything is healed and the primary and its standbys are back.
     /// Refusals because of the clock (behind, jumped, full shard) need not be listed, because the judge knows the
@@ -65,7 +58,6 @@ pub struct Fault {
     pub allows: &'static [Refusals],
 }
 
-/// A fault of this name and weight that can strike such a fleet, and the refusals that it explains.
 const fn fault(
     name: &'static str,
     weight: usize,
@@ -76,26 +68,23 @@ const fn fault(
     Fault { name, weight, can, strike, allows }
 }
 
-/// Every kind of fault.
 const ALL: &[&[Fault]] = &[
     crash::FAULTS,
     clock::FAULTS,
     processes::FAULTS,
     network::FAULTS,
-    names::FAULTS,
     standbys::FAULTS,
     failover::FAULTS,
     disks::FAULTS,
     settings::FAULTS,
     transactions::FAULTS,
-    recovery::FAULTS,
     builds::FAULTS,
     ends::FAULTS,
     subscribers::FAULTS,
     moves::FAULTS,
 ];
 
-/// Draws one of the faults that can strike, if there are any; if some match the variable ONLY, one of these.
+/// Draws one of the faults that can strike, if there are any; one that matches the variable ONLY, if some do.
 pub fn draw(fleet: &mut Fleet) -> Option<&'static Fault> {
     let mut can: Vec<_> = ALL.iter().copied().flatten().filter(|fault| (fault.can)(fleet)).collect();
     if let Ok(only) = std::env::var("ONLY")
@@ -119,14 +108,14 @@ pub fn draw(fleet: &mut Fleet) -> Option<&'static Fault> {
 
 /// Shuts a server down: "fast" or "immediate".
 fn stop(server: &Server, how: &str) {
-    // A fast shutdown that comes while PostgreSQL restarts after the death of a backend never ends: it waits for the
-    // checkpointer of the recovery, and does not tell it.
+    // A fast shutdown while PostgreSQL restarts after the death of a backend never ends: it waits for the checkpointer
+    // of the recovery without signaling it.
     thread::sleep(Duration::from_millis(100));
     server.reconnect();
     server.stop(how);
 }
 
-/// For faults that can strike any fleet, even during another fault.
+/// For faults that can strike every fleet, even during another fault.
 fn always(_: &Fleet) -> bool {
     true
 }

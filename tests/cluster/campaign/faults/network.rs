@@ -12,7 +12,6 @@ const CUT_NAME: &str = "network cut";
 pub const FAULTS: &[Fault] =
     &[fault(CUT_NAME, 3, |fleet| has_standby(fleet) && !fleet.lasts(CUT_NAME), cut, &[NOT_DURABLE])];
 
-/// The states of a network.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     HoldsBoth,
@@ -64,7 +63,7 @@ fn cut(fleet: &mut Fleet) -> Struck {
         Way::Breaks | Way::Resets => None,
     };
     if let Some(direction) = caught {
-        // A commit that waits for no standby makes data to send.
+        // This commit, which waits for no standby, is data to send.
         primary.until_done(
             "SET synchronous_commit = local; SELECT pg_logical_emit_message(true, 'network', '')",
         );
@@ -84,7 +83,7 @@ fn cut(fleet: &mut Fleet) -> Struck {
     if let Way::Breaks = way {
         primary.wait_until(&format!("SELECT count(*) = 0 {names} AND pid IN ({connections})"));
     }
-    // The network heals by itself, because other faults may strike meanwhile and wait for the standbys.
+    // The network heals by itself, because other faults may strike in the meantime and wait for the standbys.
     let healing = thread::spawn(move || {
         thread::sleep(Duration::from_millis(ms));
         for link in &links {

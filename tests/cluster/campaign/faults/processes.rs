@@ -7,6 +7,7 @@ use super::{Fault, NOT_DURABLE, Struck, always, fault, has_fault_points, is_sync
 use crate::campaign::fleet::Fleet;
 use crate::campaign::sessions::Work;
 use crate::moment::within_seconds;
+use crate::server::Server;
 use crate::server::processes::Process;
 
 const PROCESS: &str = "process stopped";
@@ -18,7 +19,7 @@ pub const FAULTS: &[Fault] = &[
     fault(MINTING, 2, always, stop_minting, &[NOT_DURABLE]),
     // No other process waits for this one.
     fault(RENEWING, 2, |fleet| has_fault_points(fleet) && !fleet.lasts(RENEWING), stop_renewing, &[]),
-    // Otherwise another process of the machine would continue meanwhile.
+    // Otherwise another process of the machine would continue in the meantime.
     fault(
         "machine paused",
         2,
@@ -28,7 +29,6 @@ pub const FAULTS: &[Fault] = &[
     ),
 ];
 
-/// Stops one of PostgreSQL's own processes.
 fn stop_process(fleet: &mut Fleet) -> Struck {
     const OF_PRIMARY: &[&str] = &["checkpointer", "walwriter", "background writer"];
     const OF_STANDBY: &[&str] = &["walsender", "walreceiver", "startup", "checkpointer"];
@@ -54,24 +54,28 @@ fn stop_process(fleet: &mut Fleet) -> Struck {
     }
 }
 
-/// Stops a session in the midst of a statement that mints from its lease.
+/// Stops a session that runs such a statement. It may hold a lock that others need.
+pub(super) fn stop_session(server: &Server, statement: &str) -> Option<Process> {
+    let running = format!(
+        "SELECT coalesce(array_agg(pid), '{{}}') FROM pg_stat_activity
+         WHERE state = 'active' AND query LIKE '%{statement}%' AND pid <> pg_backend_pid()"
+    );
+    let running = server.answer::<Vec<i32>>(&running).into_iter().filter_map(Process::find);
+    // Another fault may have stopped a session for a while.
+    running.into_iter().find(|process| !process.is_stopped() && process.stop())
+}
+
+/// Stops a session in the middle of a statement that mints from its lease.
 fn stop_minting(fleet: &mut Fleet) -> Struck {
     let ms = draw_ms(fleet);
     fleet.start_busy();
-    let busy = "SELECT coalesce(array_agg(pid), '{}') FROM pg_stat_activity
-                WHERE state = 'active' AND query LIKE '%busily%' AND pid <> pg_backend_pid()";
     let primary = &fleet.primary;
     let stopped = within_seconds(20, || {
-        let busy = primary.answer::<Vec<i32>>(busy).into_iter().filter_map(Process::find);
-        // Another fault may have stopped a session for a while.
-        let process = busy.into_iter().find(|process| !process.is_stopped())?;
+        let process = stop_session(primary, "busily")?;
         let pid = process.pid();
-        if !process.stop() {
-            return None;
-        }
-        // The process continues by itself from here on, because it may hold a lock that the next session needs.
+        // The process continues by itself, because it may hold a lock that the next session needs.
         let going_on = go_on_after(ms, process);
-        // The session may have ended its statement before it was stopped, but cannot any more.
+        // The session may have ended its statement just before it was stopped.
         let active =
             format!("SELECT count(*) = 1 FROM pg_stat_activity WHERE state = 'active' AND pid = {pid}");
         if primary.answer(&active) {
@@ -83,19 +87,18 @@ fn stop_minting(fleet: &mut Fleet) -> Struck {
     stopped.unwrap_or(Struck::Skipped("no statement lasted long enough"))
 }
 
-/// Stops a backend while it renews the mark.
 fn stop_renewing(fleet: &mut Fleet) -> Struck {
     let points = ["before-wal", "after-insert", "after-flush", "before-publish", "before-acknowledge"];
     let points = &points[..if is_synchronous(fleet) { 5 } else { 4 }];
     let point = points[fleet.rng.usize(0..points.len())];
-    // The pause is sometimes longer than any call waits.
+    // Sometimes the pause exceeds the longest wait of a call.
     let ms = if fleet.rng.u8(0..4) == 0 { 7000 } else { draw_ms(fleet) };
     let minting = fleet.start_apart(Work::StopAt(point));
     let own = "SELECT min(pid) FROM pg_stat_activity WHERE application_name = 'stops'";
     let primary = &fleet.primary;
     let find = || Process::find(primary.answer::<Option<i32>>(own)?);
     let stopped = within_seconds(20, || find().filter(Process::is_stopped));
-    // The client ends with this call, wherever the call is cut off.
+    // The client ends with this call.
     minting.stop();
     let Some(process) = stopped else {
         while !minting.have_ended() {
@@ -106,7 +109,7 @@ fn stop_renewing(fleet: &mut Fleet) -> Struck {
     };
     let going_on = thread::spawn(move || {
         thread::sleep(Duration::from_millis(ms));
-        // The backend stops each time that it reaches the point.
+        // The backend stops each time it reaches the point.
         while !minting.have_ended() {
             process.go_on();
             thread::sleep(Duration::from_millis(5));
@@ -116,8 +119,7 @@ fn stop_renewing(fleet: &mut Fleet) -> Struck {
     lasting(format!("{point}, {ms} ms"), going_on)
 }
 
-/// Pauses a whole server. When it continues, its clock has either stood still and is corrected a moment later, or
-/// has advanced.
+/// Pauses a whole server. When it continues, its clock has either advanced or stood still, and is then corrected.
 fn pause_machine(fleet: &mut Fleet) -> Struck {
     let which = fleet.rng.usize(0..fleet.standbys.len() + 1);
     let (stands_still, both) = (fleet.rng.bool(), fleet.rng.u8(0..4) == 0);
@@ -151,15 +153,14 @@ fn draw_ms(fleet: &mut Fleet) -> u64 {
     fleet.rng.u64(50..most)
 }
 
-/// Lets a stopped process continue after a while.
-fn go_on_after(ms: u64, process: Process) -> JoinHandle<()> {
+pub(super) fn go_on_after(ms: u64, process: Process) -> JoinHandle<()> {
     thread::spawn(move || {
         thread::sleep(Duration::from_millis(ms));
         process.go_on();
     })
 }
 
-/// A fault whose process continues by itself. Other faults may strike until then.
+/// A fault whose process continues by itself. Other faults may strike in the meantime.
 fn lasting(told: String, going_on: JoinHandle<()>) -> Struck {
     Struck::Lasting(told, Box::new(|_| going_on.join().expect("a process that goes on")))
 }

@@ -15,10 +15,10 @@ fn has_list(_: &Fleet) -> bool {
     preloads()
 }
 
-/// The refusals of calls that may wait for less time than usual, and of batches that have less room.
+/// Calls may have less time than usual, and batches less room.
 const IMPATIENT: Refusals = &["40001 ", "55000 clock_jumped", "22023 batch_too_large"];
 
-/// The settings with values that differ from the fleet's, in the form in which SHOW shows them: first those of sessions.
+/// Settings with values other than the fleet's, as SHOW prints them. Those of sessions come first.
 const VALUES: &[(&str, &[&str])] = &[
     ("idgen.max_wait", &["0", "20ms", "10s"]),
     ("idgen.max_lease", &["1", "2", "1000"]),
@@ -46,11 +46,11 @@ fn change(fleet: &mut Fleet) -> Struck {
     }
     set(fleet, name, value);
     let how = format!("{name} from {before} to {value}");
-    // A server that the fleet gains meanwhile has a copy of the configuration.
+    // A server that joins the fleet later has a copy of the configuration.
     Struck::Lasting(how, Box::new(move |fleet: &mut Fleet| set(fleet, name, &before)))
 }
 
-/// Forbids some or all of the shards that clients mint for. The shards from 900 on are for faults.
+/// Takes some or all of the clients' shards away. The shards from 900 on are for faults.
 fn take_shards(fleet: &mut Fleet) -> Struck {
     const NAME: &str = "idgen.allowed_shards";
     let left = ["0-1,900-8191", "2,900-8191", "0,7-31,900-8191", "900-8191"][fleet.rng.usize(0..4)];
@@ -66,7 +66,7 @@ fn take_shards(fleet: &mut Fleet) -> Struck {
     Struck::Done(format!("{left} left"))
 }
 
-/// Gives a setting of all servers a value, which the primary's new statements see.
+/// Sets a value on all servers, and waits until new statements of the primary have it.
 fn set(fleet: &Fleet, name: &str, value: &str) {
     for server in fleet.servers() {
         server.configure(&[&format!("{name} = '{value}'")]);

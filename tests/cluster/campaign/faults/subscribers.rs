@@ -2,7 +2,7 @@
 
 use super::crash::{downtime_step, start_at};
 use super::{CUT, Fault, NOT_ALLOWED, Struck, alone, fault};
-use crate::campaign::fleet::{Fleet, settings};
+use crate::campaign::fleet::Fleet;
 use crate::campaign::sessions::{SHARDS_APART, Work};
 use crate::moment::now;
 use crate::process::preloads;
@@ -13,7 +13,7 @@ pub const FAULTS: &[Fault] = &[
     fault("subscriber that mints", 1, alone, subscribe, &[CUT, NOT_ALLOWED]),
 ];
 
-/// The server has room for the origins of the mark, of a subscription and of the copy of a table, and for no others.
+/// There is room for just the origins of the mark, of a subscription and of the copy of a table.
 const SETTINGS: &[&str] = &["max_replication_slots = 3", "jit = off"];
 
 /// A server receives the rows of the primary, and gives each an id of a shard of its own: in the worker that copies
@@ -22,7 +22,7 @@ fn subscribe(fleet: &mut Fleet) -> Struck {
     let end = ["lives on", "is killed", "is shut down at once"][fleet.rng.usize(0..3)];
     let (step, anew) = (downtime_step(fleet), fleet.rng.bool());
     let since = now();
-    let subscriber = start(&fleet.primary);
+    let subscriber = start(fleet);
     let client = fleet.start_on(&subscriber, Work::MintApart);
     fleet.primary.eventually(|client| {
         client.batch_execute(
@@ -32,8 +32,8 @@ fn subscribe(fleet: &mut Fleet) -> Struck {
     create(&subscriber, &fleet.primary, true);
     receive(&subscriber, &fleet.primary);
     if end != "lives on" {
-        // The slot of a copy is dropped before it is on disk that the copy is done: in a crash between these PostgreSQL
-        // loses its way, and asks for that slot for ever.
+        // PostgreSQL drops the slot of a copy before the end of the copy is on disk. After a crash in between, it asks
+        // for that slot forever.
         until_copied(&subscriber);
         subscriber.until_done("CHECKPOINT");
         receive(&subscriber, &fleet.primary);
@@ -62,15 +62,11 @@ fn subscribe(fleet: &mut Fleet) -> Struck {
 }
 
 /// A server of the same program that may mint for no shard of the primary's clients, if it preloads idgen.
-fn start(primary: &Server) -> Server {
-    let mutation: Option<String> = primary.answer("SELECT current_setting('idgen.mutation', true)");
+fn start(fleet: &Fleet) -> Server {
     let (first, count) = SHARDS_APART;
     let list = format!("idgen.allowed_shards = '{first}-{}'", first + count - 1);
-    let mut lines: Vec<_> = preloads().then_some(list).into_iter().collect();
-    lines.extend(mutation.map(|mutation| format!("idgen.mutation = '{mutation}'")));
-    let lines: Vec<_> =
-        settings().iter().chain(SETTINGS).copied().chain(lines.iter().map(String::as_str)).collect();
-    let subscriber = Server::start_build(primary.build(), &lines);
+    let list = preloads().then_some(list.as_str());
+    let subscriber = fleet.start_another(&SETTINGS.iter().copied().chain(list).collect::<Vec<_>>());
     // A column that the publisher lacks gets its default.
     let table = format!(
         "CREATE TABLE rows (id bigint PRIMARY KEY, own bigint UNIQUE NOT NULL DEFAULT snowflake_next_id({first}))"
@@ -79,7 +75,7 @@ fn start(primary: &Server) -> Server {
     subscriber
 }
 
-/// Subscribes to the rows, including existing ones or only new ones.
+/// Subscribes to the rows, with or without the existing ones.
 fn create(subscriber: &Server, primary: &Server, copy: bool) {
     let sql = format!(
         "CREATE SUBSCRIPTION subscribed CONNECTION '{}' PUBLICATION published WITH (copy_data = {copy})",
@@ -88,22 +84,21 @@ fn create(subscriber: &Server, primary: &Server, copy: bool) {
     subscriber.run(&sql);
 }
 
-/// Waits until a new row of the primary has come.
+/// Waits until a new row of the primary has arrived.
 fn receive(subscriber: &Server, primary: &Server) {
     let sql = "INSERT INTO rows DEFAULT VALUES RETURNING id";
     let id: i64 = primary.eventually(|client| client.query_one(sql, &[])).get(0);
     subscriber.wait_until(&format!("SELECT count(*) = 1 FROM rows WHERE id = {id} AND own IS NOT NULL"));
 }
 
-/// Waits until the worker that copies the table has ended.
 fn until_copied(subscriber: &Server) {
     subscriber.wait_until("SELECT bool_and(srsubstate = 'r') FROM pg_subscription_rel");
 }
 
-/// Drops the subscription, with which its origins go, and not the mark's.
+/// Drops the subscription and its origins, but not the mark's.
 fn leave(subscriber: &Server) {
     until_copied(subscriber);
     subscriber.run("DROP SUBSCRIPTION subscribed");
     let is_alone = "SELECT mark IS NOT NULL AND (SELECT count(*) FROM pg_replication_origin_status) = 1 FROM idgen_status";
-    assert!(subscriber.answer::<bool>(is_alone), "other origins than the mark's, or not that one");
+    assert!(subscriber.answer::<bool>(is_alone), "the mark has not the only origin");
 }

@@ -1,4 +1,4 @@
-//! Ids that are passed over, and transactions that are prepared.
+//! Advances of shards, and prepared transactions.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,6 +10,7 @@ use postgres::{Client, Error, NoTls};
 
 use super::{CUT, Fault, Refusals, Struck, always, fault};
 use crate::campaign::fleet::Fleet;
+use crate::clients::at_once;
 use crate::server::Server;
 
 pub const FAULTS: &[Fault] = &[
@@ -19,28 +20,22 @@ pub const FAULTS: &[Fault] = &[
 
 const PREPARED: Refusals = &["40001 prepared_transactions"];
 
-/// How long another fault may delay this one.
+/// The longest time for which another fault may delay this one.
 const PATIENCE: Duration = Duration::from_secs(5);
 const IN_THE_WAY: &str = "another fault was in the way";
 
-/// Passes over ids of several shards at once, sometimes with a crash right after that.
+/// Advances several shards at once, sometimes with a crash right after that.
 fn advance(fleet: &mut Fleet) -> Struck {
     let amounts: Vec<_> = (0..fleet.rng.usize(1..4)).map(|_| fleet.rng.u32(0..950)).collect();
     let crashes = fleet.rng.bool();
     let primary = &fleet.primary;
     let begun = Instant::now();
-    let passed: Vec<_> = thread::scope(|scope| {
-        let at_work: Vec<_> = (0..)
-            .zip(&amounts)
-            .map(|(shard, ms)| {
-                scope.spawn(move || primary.in_time(PATIENCE, |client| pass(client, shard, *ms)))
-            })
-            .collect();
-        at_work.into_iter().map(|thread| thread.join().expect("a session")).collect()
+    let passed = at_once((0..).zip(&amounts), |(shard, ms)| {
+        primary.in_time(PATIENCE, |client| pass(client, shard, *ms))
     });
     if crashes {
         primary.kill_all();
-        // However long the start takes, the clock must show less than what was passed over.
+        // However long the start takes, the clock must be behind the ids that were passed over.
         primary.set_clock(-3600.0);
         primary.up();
         primary.set_clock(-begun.elapsed().as_secs_f64());
@@ -68,24 +63,22 @@ fn pass(client: &mut Client, shard: i32, ms: u32) -> Result<i64, Error> {
     Ok(past)
 }
 
-/// Mints an id, unless another fault prevents that.
 fn mint(server: &Server, shard: i32) -> Option<i64> {
     let sql = format!("SELECT snowflake_next_id({shard})");
     server.in_time(PATIENCE, |client| client.query_one(&sql, &[])).ok().map(|row| row.get(0))
 }
 
-/// A transaction that somebody has tried to prepare.
 struct Prepared {
     name: String,
     /// The ids of the rows, if the transaction is known to exist.
     ids: Option<Vec<i64>>,
     commits: bool,
-    /// Whether each server that may be promoted has the transaction.
+    /// Whether every server that may be promoted has the transaction.
     is_safe: bool,
 }
 
-/// Prepares transactions with rows, which are committed or rolled back at the end of the round, on whatever server is
-/// the primary then.
+/// Prepares transactions with rows. The end of the round commits them or rolls them back, on the primary of that
+/// moment.
 fn prepare(fleet: &mut Fleet) -> Struck {
     let commits: Vec<_> = (0..fleet.rng.usize(1..4)).map(|_| fleet.rng.bool()).collect();
     let losses = fleet.losses;
@@ -133,9 +126,9 @@ fn prepare_one(client: &mut Client, prepared: &mut Prepared) -> Result<(), Error
 fn end(fleet: &Fleet, prepared: &Prepared, kept: bool) {
     let Prepared { name, ids, commits, is_safe } = prepared;
     let there = Cell::new(false);
-    // If PostgreSQL 18.6 crashes in the checkpoint after a recovery, the next recovery overlooks the transaction, and only
-    // another start finds it. Readers may have got a horizon past it, so it must not be committed. The crash was a fault of
-    // this round, which explains what the restart cuts off.
+    // If PostgreSQL 18.6 crashes in the checkpoint after a recovery, the next recovery overlooks the transaction, and
+    // only one more start finds it. Readers may have a horizon past it, so it must not be committed. The crash was a
+    // fault of this round, which explains the calls that the restart cuts off.
     let log = fleet.primary.log();
     let lines: Vec<&str> = log.lines().collect();
     let is_overlooked = lines.windows(4).any(|lines| {
