@@ -299,8 +299,10 @@ fn a_schema_that_was_a_tenants_is_not_taken_over() {
         "RESET ROLE; REASSIGN OWNED BY mallory TO postgres; GRANT CREATE ON DATABASE app TO mallory",
         "with idgen.snowflake_assign_shard(",
     );
-    client.run("DROP SCHEMA idgen CASCADE");
+    // Default privileges give others no right in the schema either.
+    client.run("DROP SCHEMA idgen CASCADE; ALTER DEFAULT PRIVILEGES GRANT ALL ON SCHEMAS TO mallory, PUBLIC");
     enable(&[&server], "app", 0, &["idgen is enabled"]);
+    assert!(!client.value::<bool>("SELECT has_schema_privilege('mallory', 'idgen', 'CREATE')"));
 }
 
 /// If other roles may create objects beside an existing extension, the program says so, with the objects that a

@@ -522,7 +522,8 @@ fn a_move_is_checked_first() {
     assert_eq!((place(&source).1.as_str(), place(&target).1.as_str()), ("3-4,7", "1-5"));
 }
 
-/// Sessions that a killed run has left behind do not complete their work while another run undoes the move.
+/// Sessions that a killed run has left behind do not complete their work while another run undoes the move, even if
+/// the server's clock has been set back since they began.
 #[test]
 fn what_a_killed_move_has_left_at_work_is_ended() {
     let (source, target, meddler) = two_servers();
@@ -532,7 +533,9 @@ fn what_a_killed_move_has_left_at_work_is_ended() {
     holder.run("BEGIN; CREATE SCHEMA insta5_moving");
     meddler.kills(meddler.moves(&[]), (Before, Target, "CREATE SCHEMA insta5_moving"));
     target.wait_until("SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'");
+    target.set_clock(-300.0);
     run(move_with(&["--undo"], &source, &target));
+    target.set_clock(0.0);
     holder.run("ROLLBACK");
     assert_eq!(state(&source, &target), before);
     run(the_move(&source, &target));
@@ -907,7 +910,9 @@ fn an_owner_restores_nothing_of_others() {
     owner.run("CREATE TABLE insta5.t (n integer CHECK (shared.accepted(n)))");
     source.run("ALTER SCHEMA shared OWNER TO mallory");
     check("schema shared of mallory");
-    source.run("ALTER SCHEMA shared OWNER TO postgres");
+    source.run("ALTER SCHEMA shared OWNER TO postgres; ALTER FUNCTION shared.accepted OWNER TO pg_monitor");
+    check("function shared.accepted(bigint) of pg_monitor");
+    source.run("ALTER FUNCTION shared.accepted OWNER TO postgres");
     // On the target, the name leads to something else, or could do so once the restore has begun.
     target.run("GRANT ALL ON SCHEMA shared TO mallory");
     check("schema shared, in which mallory may create objects");
