@@ -30,19 +30,31 @@ hide_paths() {
     declare -gx "$(for_target "$1" RUSTFLAGS)=${flags[*]}"
 }
 
+# build_release [OPTION]...: builds the library or, with --bins, idgenctl too. It always names both packages: with one,
+# cargo would build other variants of the crates that they share, and would compile those again for the other one.
+build_release() {
+    cargo build "${CARGO_FLAGS[@]}" --release --package idgen --package idgenctl --lib "${FEATURES[@]}" "$@"
+}
+
 # installer ARCH: prints the program that installs idgen into this version of PostgreSQL.
 installer() { sed "s/PGVERSION/$PG_MAJOR/g; s/PGARCH/$1/g" packaging/tarball/install; }
 
-# lay_out BUILT FOLDER ARCH: puts the files of the extension, idgenctl, and the program that installs them, into a
-# folder. BUILT is where cargo has built them.
+# lay_out_extension BUILT LIBRARIES EXTENSIONS: puts the files of the extension into two folders. BUILT is where cargo
+# has built the library.
+lay_out_extension() {
+    mkdir -p "$2" "$3"
+    cp "$1/libidgen.so" "$2/idgen.so"
+    sed "s/@CARGO_VERSION@/$VERSION/" idgen.control >"$3/idgen.control"
+    cat "${INSTALL_SCRIPT[@]}" >"$3/idgen--$VERSION.sql"
+    cp sql/idgen--*.control sql/idgen--*--*.sql "$3"
+}
+
+# lay_out BUILT FOLDER ARCH: puts these files, idgenctl, and the program that installs them all into a folder.
 lay_out() {
     rm -rf "$2"
-    mkdir -p "$2/bin" "$2/lib" "$2/share/extension"
-    cp "$1/libidgen.so" "$2/lib/idgen.so"
+    lay_out_extension "$1" "$2/lib" "$2/share/extension"
+    mkdir "$2/bin"
     cp "$1/idgenctl" "$2/bin"
-    sed "s/@CARGO_VERSION@/$VERSION/" idgen.control >"$2/share/extension/idgen.control"
-    cat "${INSTALL_SCRIPT[@]}" >"$2/share/extension/idgen--$VERSION.sql"
-    cp sql/idgen--*.control sql/idgen--*--*.sql "$2/share/extension"
     installer "$3" >"$2/install"
     chmod 755 "$2/install"
 }
@@ -57,7 +69,7 @@ lay_out_pages() {
         echo "gimli, hashbrown, memchr, miniz_oxide and rustc-demangle that this is made of (all MIT OR Apache-2.0):"
         mit "The Rust Project contributors, and the authors of those crates"
         printf '\nAnd one of them, or both, these crates:\n'
-        linked_crates '{p}|{l}' --target "$2" |
+        crates normal,no-proc-macro '{p}|{l}' --target "$2" |
             sed -nE 's/ \(\*\)$//; s/^(\S+) v([^ |]+)\|/\1 \2 /p' | sort -u |
             while read -r name version license; do
                 printf '\n%s\n%s %s: %s\n' "$(printf '=%.0s' {1..78})" "$name" "$version" "$license"
@@ -75,13 +87,9 @@ lay_out_pages() {
             done
     } >"$1/crates.txt"
 }
-# linked_crates FORMAT [OPTION]...: prints the crates linked into the library and those linked into idgenctl, as `cargo
-# tree` does.
-linked_crates() {
-    local product
-    for product in "--package idgen ${FEATURES[*]}" "--package idgenctl"; do
-        cargo tree --locked $product --edges normal,no-proc-macro --prefix none --format "$@"
-    done
+# crates EDGES FORMAT [OPTION]...: prints the crates of the library and of idgenctl, as `cargo tree` does.
+crates() {
+    cargo tree --locked --package idgen --package idgenctl "${FEATURES[@]}" --edges "$1" --prefix none --format "${@:2}"
 }
 # mit WHO: prints the text of the MIT license.
 mit() { echo && sed "s/COPYRIGHT HOLDERS/${1//[\/&]/\\&}/" packaging/licenses/MIT; }
