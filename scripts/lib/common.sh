@@ -195,7 +195,6 @@ rust_host() {
 
 # missing_packages build|test: prints the missing Debian packages that are needed to build, or also to test.
 missing_packages() {
-    local name
     need_one() { eval "$2" >/dev/null 2>&1 || echo "$1"; }
     need_one "postgresql-$PG_MAJOR" '[ -x "$("$PG_SOURCE" --bindir)/initdb" ]'
     need_one "postgresql-server-dev-$PG_MAJOR" \
