@@ -120,7 +120,8 @@ impl Keys {
         // COPY inserts row by row if any default is volatile, as clock_timestamp() is, so its table has now() instead.
         // The queries by time need a time of its own for each row.
         for (name, time) in [("copied", "now()"), ("rows", "clock_timestamp()")] {
-            let columns = format!("number integer, note text, created_at timestamptz NOT NULL DEFAULT {time}");
+            let columns =
+                format!("number integer, note text, created_at timestamptz NOT NULL DEFAULT {time}");
             self.run(&format!(
                 "CREATE TABLE {name} ({columns}, id {column} PRIMARY KEY);
                  CREATE INDEX {name}_number ON {name} (number); CREATE INDEX {name}_time ON {name} (created_at)"
