@@ -271,7 +271,8 @@ fn all_files() -> Vec<String> {
 #[test]
 fn paths_that_pages_name_are_there() {
     let all = all_files();
-    let complaints = pages().iter().flat_map(|(path, page)| missing_paths(path, page, &all)).collect::<Vec<_>>();
+    let complaints =
+        pages().iter().flat_map(|(path, page)| missing_paths(path, page, &all)).collect::<Vec<_>>();
     assert_none(&complaints);
 }
 

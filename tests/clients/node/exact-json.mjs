@@ -1,7 +1,7 @@
 import { isInteger, parse } from "lossless-json";
 import pg from "pg";
 
-// Keeps an integer as text if a JavaScript number would round it.
+// An integer that a number would round stays the text that it was.
 const exact = (text) => isInteger(text) && !Number.isSafeInteger(Number(text)) ? text : Number(text);
 
 export const parseExactly = (json) =>
