@@ -30,10 +30,11 @@ hide_paths() {
     declare -gx "$(for_target "$1" RUSTFLAGS)=${flags[*]}"
 }
 
-# build_release --lib|--bins [OPTION]...: builds the library or idgenctl. Each call names both packages, and so both get
-# the same variants of the crates that they share, compiled once. A single call for both would link some of these
-# crates in another way than a call for the library alone, and so would build the library again after the demo.
-build_release() { cargo build "${CARGO_FLAGS[@]}" --release --package idgen --package idgenctl "${FEATURES[@]}" "$@"; }
+# build_release [OPTION]...: builds the library or, with --bins, idgenctl too. A single call compiles each crate that both
+# share once: two calls would compile many of them twice, with other features or another kind of code for the linker.
+build_release() {
+    cargo build "${CARGO_FLAGS[@]}" --release --package idgen --package idgenctl --lib "${FEATURES[@]}" "$@"
+}
 
 # installer ARCH: prints the program that installs idgen into this version of PostgreSQL.
 installer() { sed "s/PGVERSION/$PG_MAJOR/g; s/PGARCH/$1/g" packaging/tarball/install; }
