@@ -1,9 +1,10 @@
 # The scripts read PG_CONFIG, so make TARGET PG_CONFIG=/path/to/pg_config chooses the PostgreSQL.
 SHELL := /bin/bash
 
-.PHONY: all help setup build install enable uninstall installcheck package tarball rpm sbom test-clients test-apps test-companions test-package test-readme test-image test-arm \
-    reproduce pgxn-zip workflows demo record psql clean-demo pictures site test matrix upgrades faults mutations simulate soak fuzz mutants valgrind audit \
-    bench bench-latency bench-scale bench-preload bench-keys bench-sessions deb clean
+.PHONY: all demo psql clean-demo setup build install enable uninstall installcheck clean help package deb tarball rpm \
+    pgxn-zip sbom test test-clients test-apps test-companions matrix upgrades faults mutations simulate soak fuzz \
+    mutants valgrind audit workflows test-package test-readme test-image test-arm reproduce bench bench-latency \
+    bench-scale bench-preload bench-sessions bench-keys site record pictures
 
 all: build
 
@@ -76,7 +77,7 @@ test-clients: build ## run ORMs and drivers against a throw-away server; NAMES="
 test-apps: build ## convert whole applications to ids as docs/coming-from.md says, and use them; NAMES=redmine for one
 	scripts/test-apps $(NAMES)
 
-test-companions: setup ## run Patroni, pgBackRest and repmgr beside it, and CITUS_SRC=... and PGDOG_SRC=..., folders of sources; NAMES=patroni for one
+test-companions: setup ## run Patroni and others beside it, and CITUS_SRC=... PGDOG_SRC=...; NAMES=patroni for one
 	CITUS_SRC="$(CITUS_SRC)" PGDOG_SRC="$(PGDOG_SRC)" scripts/test companions $(NAMES)
 
 matrix: setup ## run every test on each supported PostgreSQL; VERSIONS="17 18" for some
@@ -91,8 +92,8 @@ faults: setup ## run random crashes, clock steps, failovers and more: MINUTES=60
 mutations: setup ## check that the faults find programs that are wrong: FAULT=... MUTATION=... SEED=...
 	FAULT="$(FAULT)" MUTATION="$(MUTATION)" SEED=$(SEED) scripts/test mutations
 
-simulate: ## run random worlds in virtual time: MINUTES=10; SEED=... to repeat one; TALLY=...
-	MINUTES=$(MINUTES) SEED=$(SEED) TALLY=$(TALLY) scripts/test simulate
+simulate: ## run random worlds in virtual time: MINUTES=10; SEED=... to repeat one
+	MINUTES=$(MINUTES) SEED=$(SEED) scripts/test simulate
 
 soak: setup ## run a mixed load on all functions of one server and check what wears out: MINUTES=60
 	MINUTES=$(MINUTES) scripts/test soak
@@ -100,7 +101,7 @@ soak: setup ## run a mixed load on all functions of one server and check what we
 fuzz: setup ## give every input random values: CALLS=1000000 SEED=...
 	CALLS=$(CALLS) SEED=$(SEED) scripts/test fuzz
 
-mutants: ## change the crates of crates/ in every way that cargo-mutants knows; their tests must detect each; ARGS="-f FILE" for some
+mutants: ## check that a test fails at each small change of crates/ by cargo-mutants; ARGS="-f FILE" for some
 	. scripts/lib/common.sh && cargo_tool mutants 27.1.0 && \
 	cargo mutants --package idgen-core --package idgen-ids --package pg-formats --output .build $(ARGS)
 
@@ -130,27 +131,27 @@ test-arm: ## run tests on PostgreSQL for 64-bit ARM, under qemu
 reproduce: setup ## build the packages a second time, in another folder, and compare the bytes
 	scripts/test-package reproduce
 
-##@ To measure, and to draw what pages show
+##@ To measure, with QUICK=1 for a first impression, and to draw what pages show
 
-bench: build ## compare it with other ways to make keys: docs/performance.md; QUICK=1 for a first impression
+bench: build ## compare it with other ways to make keys: docs/performance.md
 	QUICK=$(QUICK) scripts/bench
 
-bench-latency: build ## measure the worst latency of calls and inserts: a part of docs/performance.md; QUICK=1 for a first impression
+bench-latency: build ## measure the worst latency of calls and inserts: a part of docs/performance.md
 	QUICK=$(QUICK) scripts/bench latency
 
-bench-scale: build ## measure 100, 1000 and 8192 schemas in a database: a part of docs/performance.md; QUICK=1 for a first impression
+bench-scale: build ## measure 100, 1000 and 8192 schemas in a database: a part of docs/performance.md
 	QUICK=$(QUICK) scripts/bench scale
 
 # In the Debian of a PostgreSQL that the machine lacks, the page is read-only, so its new version is copied from there.
-bench-preload: ## compare servers with and without a preload, on PostgreSQL 18: a part of docs/contributing/costs.md; QUICK=1 for a first impression
+bench-preload: ## compare servers with and without a preload, on PostgreSQL 18: a part of docs/contributing/costs.md
 	scripts/server-root 18 bash -c 'scripts/setup && scripts/build && QUICK=$(QUICK) scripts/bench preload'
 	@page=docs/contributing/costs.md; written=.build/servers/18/checkout/.build/bench/$$page; \
 	if [ -z "$(QUICK)" ] && [ $$written -nt $$page ]; then cp $$written $$page; fi
 
-bench-sessions: build ## measure thousands of connections: a part of docs/contributing/costs.md; QUICK=1 for a first impression
+bench-sessions: build ## measure thousands of connections: a part of docs/contributing/costs.md
 	QUICK=$(QUICK) scripts/bench sessions
 
-bench-keys: ## compare what keys cost their tables, on PostgreSQL 18: docs/choosing.md; QUICK=1 for a first impression
+bench-keys: ## compare what keys cost their tables, on PostgreSQL 18: docs/choosing.md
 	scripts/server-root 18 bash -c 'scripts/setup && scripts/build && QUICK=$(QUICK) scripts/bench keys'
 	@cd .build/servers/18/checkout/.build/bench/docs 2>/dev/null || exit 0; \
 	if [ -z "$(QUICK)" ] && [ choosing.md -nt $(CURDIR)/docs/choosing.md ]; then \

@@ -189,14 +189,16 @@ for_target() { printf 'CARGO_TARGET_%s_%s\n' "$(tr a-z- A-Z_ <<<"$1")" "$2"; }
 # The target of the build: this machine, or CARGO_BUILD_TARGET, as with scripts/server-root arm64. Cargo then builds
 # in BUILT.
 BUILT=target${CARGO_BUILD_TARGET:+/$CARGO_BUILD_TARGET}
-rust_host() { if [ -n "${CARGO_BUILD_TARGET:-}" ]; then echo "$CARGO_BUILD_TARGET"; else rustc -vV | sed -n 's/^host: //p'; fi; }
+rust_host() {
+    if [ -n "${CARGO_BUILD_TARGET:-}" ]; then echo "$CARGO_BUILD_TARGET"; else rustc -vV | sed -n 's/^host: //p'; fi
+}
 
 # missing_packages build|test: prints the missing Debian packages that are needed to build, or also to test.
 missing_packages() {
-    local name
     need_one() { eval "$2" >/dev/null 2>&1 || echo "$1"; }
     need_one "postgresql-$PG_MAJOR" '[ -x "$("$PG_SOURCE" --bindir)/initdb" ]'
-    need_one "postgresql-server-dev-$PG_MAJOR" '[ -f "$("$PG_SOURCE" --includedir-server)/postgres.h" ] && [ -x "$PG_REGRESS" ]'
+    need_one "postgresql-server-dev-$PG_MAJOR" \
+        '[ -f "$("$PG_SOURCE" --includedir-server)/postgres.h" ] && [ -x "$PG_REGRESS" ]'
     need_one gcc "command -v cc"
     need_one libc6-dev "test -f /usr/include/stdio.h"
     need_one clang "compgen -G '/usr/lib/llvm-*/lib/libclang[.-][s0-9]*'"

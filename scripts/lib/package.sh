@@ -30,21 +30,33 @@ hide_paths() {
     declare -gx "$(for_target "$1" RUSTFLAGS)=${flags[*]}"
 }
 
+# build_release [OPTION]...: builds the library or, with --bins, idgenctl too. A single call compiles each crate that both
+# share once: two calls would compile many of them twice, with other features or another kind of code for the linker.
+build_release() {
+    cargo build "${CARGO_FLAGS[@]}" --release --package idgen --package idgenctl --lib "${FEATURES[@]}" "$@"
+}
+
 # installer ARCH: prints the program that installs idgen into this version of PostgreSQL.
 installer() { sed "s/PGVERSION/$PG_MAJOR/g; s/PGARCH/$1/g" packaging/tarball/install; }
 
-# lay_out BUILT FOLDER ARCH: puts the files of the extension, idgenctl, and the program that installs them, into a
-# folder. BUILT is where cargo has built them.
+# lay_out_extension BUILT LIBRARIES EXTENSIONS: puts the files of the extension into two folders. BUILT is where cargo
+# has built the library.
+lay_out_extension() {
+    mkdir -p "$2" "$3"
+    cp "$1/libidgen.so" "$2/idgen.so"
+    sed "s/@CARGO_VERSION@/$VERSION/" idgen.control >"$3/idgen.control"
+    cat "${INSTALL_SCRIPT[@]}" >"$3/idgen--$VERSION.sql"
+    cp sql/idgen--*.control "$3"
+    find sql -maxdepth 1 -name 'idgen--*--*.sql' -exec cp -t "$3" {} +
+    [ ! -e sql/update ] || scripts/update-script "$3"    # until a release freezes it
+}
+
+# lay_out BUILT FOLDER ARCH: puts these files, idgenctl, and the program that installs them all into a folder.
 lay_out() {
     rm -rf "$2"
-    mkdir -p "$2/bin" "$2/lib" "$2/share/extension"
-    cp "$1/libidgen.so" "$2/lib/idgen.so"
+    lay_out_extension "$1" "$2/lib" "$2/share/extension"
+    mkdir "$2/bin"
     cp "$1/idgenctl" "$2/bin"
-    sed "s/@CARGO_VERSION@/$VERSION/" idgen.control >"$2/share/extension/idgen.control"
-    cat "${INSTALL_SCRIPT[@]}" >"$2/share/extension/idgen--$VERSION.sql"
-    cp sql/idgen--*.control "$2/share/extension"
-    find sql -maxdepth 1 -name 'idgen--*--*.sql' -exec cp -t "$2/share/extension" {} +
-    [ ! -e sql/update ] || scripts/update-script "$2/share/extension"    # until a release freezes it
     installer "$3" >"$2/install"
     chmod 755 "$2/install"
 }
@@ -59,7 +71,7 @@ lay_out_pages() {
         echo "gimli, hashbrown, memchr, miniz_oxide and rustc-demangle that this is made of (all MIT OR Apache-2.0):"
         mit "The Rust Project contributors, and the authors of those crates"
         printf '\nAnd one of them, or both, these crates:\n'
-        linked_crates '{p}|{l}' --target "$2" |
+        crates normal,no-proc-macro '{p}|{l}' --target "$2" |
             sed -nE 's/ \(\*\)$//; s/^(\S+) v([^ |]+)\|/\1 \2 /p' | sort -u |
             while read -r name version license; do
                 printf '\n%s\n%s %s: %s\n' "$(printf '=%.0s' {1..78})" "$name" "$version" "$license"
@@ -77,13 +89,9 @@ lay_out_pages() {
             done
     } >"$1/crates.txt"
 }
-# linked_crates FORMAT [OPTION]...: prints the crates linked into the library and those linked into idgenctl, as `cargo
-# tree` does.
-linked_crates() {
-    local product
-    for product in "--package idgen ${FEATURES[*]}" "--package idgenctl"; do
-        cargo tree --locked $product --edges normal,no-proc-macro --prefix none --format "$@"
-    done
+# crates EDGES FORMAT [OPTION]...: prints the crates of the library and of idgenctl, as `cargo tree` does.
+crates() {
+    cargo tree --locked --package idgen --package idgenctl "${FEATURES[@]}" --edges "$1" --prefix none --format "${@:2}"
 }
 # mit WHO: prints the text of the MIT license.
 mit() { echo && sed "s/COPYRIGHT HOLDERS/${1//[\/&]/\\&}/" packaging/licenses/MIT; }

@@ -34,19 +34,11 @@ new_room() {
     clean_up
     rm -rf "$room"
     bin=$RELEASE_BIN
-    [ -x "$bin/initdb" ] || die "there is no server of our own: run scripts/build first"
     trap clean_up EXIT
     mkdir -p "$room"
     socket_dir=$(mktemp -d /tmp/idgen-server.XXXXXX)    # only its owner may enter it, and needs no password
     echo "$socket_dir" >"$room/socket-dir"
     if [ "$(id -u)" = 0 ]; then chown "$SERVER_USER" "$room" "$socket_dir"; fi
-}
-
-# own_release: uses a copy of the release, so that a build in the meantime does not affect the server.
-own_release() {
-    cp -a "$RELEASE_TREE" "$room/server"
-    ln -s "server${RELEASE_BIN#"$RELEASE_TREE"}" "$room/bin"
-    bin=$room/bin
 }
 
 # client PROGRAM [ARG]...: runs a program of PostgreSQL against the server.
@@ -56,6 +48,7 @@ client() { "$bin/$1" -h "$socket_dir" -p "$port" -U postgres "${@:2}"; }
 init_server() {
     local dir=$1
     shift
+    [ -x "$bin/initdb" ] || die "there is no server of our own: run scripts/build first"
     (cd "$room" && as_server "$bin/initdb" -D "$dir" -U postgres -A trust -E UTF8 --no-locale "$@") \
         >"$room/initdb.log" || { cat "$room/initdb.log"; die "initdb failed"; }
     { printf '%s\n' "listen_addresses = ''" "unix_socket_directories = '$socket_dir'" "port = $port" && cat; } |

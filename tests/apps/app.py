@@ -9,11 +9,11 @@ from pathlib import Path
 
 TOP = Path(__file__).resolve().parents[2]
 CHAPTER = "## A whole application, old numbers kept"
-PATIENCE = 300  # seconds, after which a condition counts as one that never comes true
+PATIENCE = 300  # seconds to wait for a condition
 
 
 def blocks(page, heading, language):
-    """The blocks of this language under the heading of a page, up to the next heading of its rank or a higher one."""
+    """Returns the blocks of this language under a heading of a page, down to the next heading of its rank or higher."""
     lines = iter((TOP / page).read_text().splitlines())
     assert heading in lines, f"{page} has no {heading}"
     rank = heading.index(" ")
@@ -76,14 +76,14 @@ def wait_for(what, condition):
     """Waits until the condition is true, and returns its value."""
     deadline = time.monotonic() + PATIENCE
     while not (result := condition()):
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        assert time.monotonic() < deadline, f"timed out waiting for {what}"
         time.sleep(0.1)
     return result
 
 
 class Client(threading.Thread):
-    """Creates rows and reads them until it is stopped. `create()` returns the new id, and `read(id)` the id that it was
-    given back, both as text; what they raise is recorded under the phase in which they began."""
+    """Creates rows and reads them until it is stopped. `create()` returns the new id, and `read(id)` the id in the
+    answer, both as text. An exception is recorded under the phase in which the call began."""
 
     def __init__(self, create, read):
         super().__init__(daemon=True)
@@ -109,7 +109,7 @@ class Client(threading.Thread):
         assert (found := self.read(id)) == id, f"asked for {id}, and got {found}"
 
     def enter(self, phase):
-        """Names the phase, and returns when some of its rounds have succeeded."""
+        """Begins a phase, and returns when some of its rounds have succeeded."""
         self.phase = phase
         before = self.successes
         try:
@@ -121,7 +121,7 @@ class Client(threading.Thread):
         return [error for of_phase, error in self.failures if of_phase == phase]
 
     def finish(self):
-        """Stops it, and finds each of its ids again."""
+        """Stops it, and reads each of its ids again."""
         self.stopped = True
         self.join()
         for id in self.created:
@@ -143,12 +143,12 @@ def browser():
 
 
 def is_new_id(id):
-    """Whether an id, as text, is one that idgen has minted for the shard of these tests."""
+    """Whether idgen has minted this id, which is text, for the shard of these tests."""
     return int(id) > 2**53 and value(f"SELECT shard_of({id})") == "5"
 
 
 def check_minted():
-    """Each key that is no old number is an id of this shard, and no column that has come to hold keys is too narrow."""
+    """Checks that each key is an old number or an id of this shard, and that all columns with keys are wide enough."""
     keys = rows("""SELECT "table", "column" FROM idgen_convert.integer_columns WHERE found_by = 'key'""")
     minted = 0
     for table, column in (key.split("|") for key in keys):

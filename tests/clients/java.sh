@@ -1,4 +1,4 @@
-# Sourced by the `run` of clients in Java.
+# Sourced by the `run` of each Java client.
 set -euo pipefail
 
 # jars PACKAGE...: adds the jars of Debian's packages to the CLASSPATH. The packages are downloaded, not installed.

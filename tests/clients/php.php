@@ -1,5 +1,5 @@
 <?php
-// Required by the programs in PHP.
+// Included by the PHP programs.
 
 function same(mixed $expected, mixed $found): void
 {
@@ -23,7 +23,7 @@ function fails(string $state, callable $function): void
     throw new Exception("no $state");
 }
 
-// Whether ids ascend and exceed what a double keeps.
+// Whether ids ascend and are too large for a double.
 function are_ids(array $ids): bool
 {
     $sorted = array_unique($ids);
@@ -31,7 +31,7 @@ function are_ids(array $ids): bool
     return $sorted === $ids && $ids[0] > 2 ** 53;
 }
 
-// What a browser makes of an integer in JSON.
+// How a browser reads an integer in JSON.
 function rounded(int $id): int
 {
     return (int) (float) $id;

@@ -1,4 +1,4 @@
-# Sourced by the `run` of clients in Python.
+# Sourced by the `run` of each Python client.
 set -euo pipefail
 
 # venv [PYTHON]: puts the packages of requirements.txt into the PATH, and downloads them if the list has changed.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The life of the Debian package on a server, as its README.Debian describes it. "scripts/test-package package" runs this as
-# root, in a Debian made for it.
+# The life of the Debian package on a server, as its README.Debian describes it. "scripts/test-package package" runs
+# this as root, in a Debian made for it.
 #   life.sh MAJOR VERSION FIRST.deb SECOND.deb TARBALL
 . tests/package/common.sh
 nn=$1 version=$2 first=$3 second=$4 tarball=$5
@@ -30,7 +30,7 @@ for file in README.md docs/install.md docs/examples/remove.sql portable/README.m
     [ -f "/usr/share/doc/postgresql-$nn-idgen/$file" ] || die "there is no $file"
 done
 
-promise "idgenctl is with the programs of the server, and runs; nothing of it is where another version's package has its own"
+promise "idgenctl is beside the programs of the server, and runs; packages for two versions share no folder"
 program=/usr/lib/postgresql/$nn/bin/idgenctl
 same_program "$version" "$program"
 same "folders of the package" "/usr/lib/postgresql/$nn /usr/share/doc/postgresql-$nn-idgen /usr/share/postgresql/$nn" \
@@ -41,7 +41,7 @@ promise "without a preload, it says what to do"
 sql "CREATE EXTENSION idgen"
 refused '"idgen" must be loaded via "shared_preload_libraries"' "SELECT snowflake_next_id(5)"
 
-promise "set up as README.Debian says, beside the libraries that were there, it mints ids for the requested shard"
+promise "set up as README.Debian says, next to libraries that are preloaded already, it mints for the requested shard"
 sql "DROP EXTENSION idgen"
 sql "ALTER SYSTEM SET shared_preload_libraries = pg_stat_statements"
 server restart
@@ -102,7 +102,7 @@ apt install "$second"
 apt purge "postgresql-$nn-idgen"
 same "files" "" "$(left_files)"
 
-promise "the tarball accepts the pg_config of its own version only; ids continue after the mark"
+promise "the tarball accepts only the pg_config of its own version; ids continue after the mark"
 tar -C /root -xzf "$tarball"
 install=$(echo /root/idgen-"$version"-pg"$nn"-*/install)
 export PG_CONFIG=/usr/lib/postgresql/$nn/bin/pg_config
@@ -137,7 +137,7 @@ mint
 promise "its SQL tests pass"
 sql_tests "$PG_CONFIG"
 
-promise "it deletes what it has installed, once no server needs that"
+promise "it deletes what it has installed, once no server needs it"
 fails "still in use: /var/lib/postgresql/$nn/main" "$install" remove
 server stop
 fails "still in use: /var/lib/postgresql/$nn/main/postgresql.auto.conf" "$install" remove

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# What somebody does who has only the README: pastes its blocks or runs the demo, as an ordinary user with sudo and a home
-# that nobody else may enter. "scripts/test-package readme" runs this as root, in a Debian made for it, which has neither
-# make nor PostgreSQL nor Rust.
-#   newcomer.sh paste | demo REPOSITORY    which is cloned
+# Does what a newcomer does who has only the README: pastes its blocks or runs the demo, as an ordinary user with sudo
+# and a private home. "scripts/test-package readme" runs this as root, in a Debian made for it, which has no make,
+# PostgreSQL or Rust.
+#   newcomer.sh paste | demo REPOSITORY    clones this repository
 . tests/package/common.sh
 kind=$1 repository=$2
 page=$PWD/README.md
@@ -10,10 +10,13 @@ home=/home/ada
 checkout=$home/idgen
 export DEBIAN_FRONTEND=noninteractive
 
-# ada COMMAND [ARG]...: runs a command as her, where she is.
+# ada COMMAND [ARG]...: runs a command as the user ada, in the folder $where.
 where=$home
-ada() { runuser -u ada -- env -u CARGO_HOME -u RUSTUP_HOME -u CARGO_TARGET_DIR -u PG_CONFIG -u MAKELEVEL -u MAKEFLAGS -C "$where" HOME=$home USER=ada "$@"; }
-# paste_all TEXT: pastes this, and answers yes. There is no terminal, on which idgenctl would ask.
+ada() {
+    runuser -u ada -- env -u CARGO_HOME -u RUSTUP_HOME -u CARGO_TARGET_DIR -u PG_CONFIG -u MAKELEVEL -u MAKEFLAGS \
+        -C "$where" HOME=$home USER=ada "$@"
+}
+# paste_all TEXT: pastes the text, and answers yes. There is no terminal on which idgenctl would ask.
 paste_all() { printf '%s\n' "$1" && ada env ARGS=--yes bash -c "$1" < <(yes); }
 sql() { runuser -u postgres -- env -C / psql -X -q -A -t -v ON_ERROR_STOP=1 -c "$@"; }
 # blocks LANGUAGE [SECTION]: prints the blocks of the README or of one section.
@@ -25,7 +28,7 @@ blocks() {
         shown { print }
         $0 == "```" language && within { shown = 1 }' "$page"
 }
-# stops WHAT COMMAND [ARG]...: the command fails at once with this, its last line, and no other complaint.
+# stops WHAT COMMAND [ARG]...: the command fails at once, with a single line that contains this text.
 stops() {
     local said start=$SECONDS
     ! said=$(ada "${@:2}" 2>&1) || die "this should have failed: ${*:2}"
@@ -44,7 +47,8 @@ chmod 700 $home
 echo 'ada ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/ada
 [ ! -f /config.toml ] || install -D -o ada -m 644 /config.toml $home/.cargo/config.toml
 chown -R ada $home
-grep -q " $(uname -n)$" /etc/hosts 2>/dev/null || echo "127.0.0.1 localhost $(uname -n)" >>/etc/hosts    # or sudo complains
+grep -q " $(uname -n)$" /etc/hosts 2>/dev/null ||
+    echo "127.0.0.1 localhost $(uname -n)" >>/etc/hosts    # or sudo complains
 # There is no systemd here. Without this file, Debian 13 then starts no service.
 printf '#!/bin/sh\n' >/usr/sbin/policy-rc.d
 chmod 755 /usr/sbin/policy-rc.d
@@ -77,17 +81,19 @@ if [ "$kind" = demo ]; then
     ada bash -c 'time make -s build'
     same "clusters" "" "$(pg_lsclusters -h)"
     [ "$(sed '/^== building/,$d' /root/demo | wc -l)" -lt 15 ] || die "the demo begins with too many lines"
-    grep -q 'Look around:' /root/demo && grep -q 'Delete what was built' /root/demo || die "the demo does not say what stays"
-    grep -q 'sudo apt-get remove --auto-remove .*libpq-dev' /root/demo || die "the demo does not say what it has installed"
+    grep -q 'Look around:' /root/demo && grep -q 'Delete what was built' /root/demo ||
+        die "the demo does not say what stays"
+    grep -q 'sudo apt-get remove --auto-remove .*libpq-dev' /root/demo ||
+        die "the demo does not say what it has installed"
     same "rows" 1 "$(ada make -s psql ARGS="-AtXc 'SELECT 1'")"
     ada make -s clean-demo
     stops "run 'make demo' first" make psql
 
-    promise "what root installs does not get into her way"
+    promise "what root installs does not get in her way"
     ada sudo make -s setup
     [ -z "$(find "$checkout" ! -user ada)" ] || die "root has left files: $(find "$checkout" ! -user ada)"
 
-    promise "who has not built here is told at once, and nothing is left when all is deleted"
+    promise "a user who has not built here is told so at once, and nothing is left when all is deleted"
     stops "go on as ada" sudo make
     stops "go on as ada" sudo make demo
     ada make clean
@@ -96,7 +102,9 @@ if [ "$kind" = demo ]; then
     stops "sudo make clean" make demo
     stops "sudo make clean" make clean
     ada sudo make clean
-    for path in "$checkout"/{target,.build} /var/tmp/idgen-* /tmp/idgen-*; do [ ! -e "$path" ] || die "$path is left"; done
+    for path in "$checkout"/{target,.build} /var/tmp/idgen-* /tmp/idgen-*; do
+        [ ! -e "$path" ] || die "$path is left"
+    done
 
     promise "its packages are removed by the command that it names"
     ada sh -c "$(sed -n 's/^Remove the packages[^:]*: *//p' /root/demo)" < <(yes) >/dev/null
@@ -121,8 +129,10 @@ text=$(blocks sql)
 printf '%s\n' "$text"
 ada sudo -iu postgres psql -X -v ON_ERROR_STOP=1 mydb <<<"$text"
 
-promise "pasting the block that installs again changes nothing"
-state() { sql "SELECT concat(current_setting('shared_preload_libraries'), ' ', current_setting('search_path'))" -d mydb; }
+promise "pasting the installing block again changes nothing"
+state() {
+    sql "SELECT concat(current_setting('shared_preload_libraries'), ' ', current_setting('search_path'))" -d mydb
+}
 before=$(state)
 echo "$before"
 start=$SECONDS
@@ -131,7 +141,7 @@ took $start
 same "settings" "$before" "$(state)"
 same "warning" "" "$(sql "SELECT warning FROM idgen.idgen_status" -d mydb)"
 
-promise "files that the server needs are not deleted; when it does not, they are"
+promise "files are deleted only when the server no longer needs them"
 stops "is still in use" make -s uninstall
 ada sudo make install >/dev/null
 ada make clean
@@ -139,4 +149,5 @@ nn=$(sql "SHOW server_version_num" | cut -c1-2)
 pg_conftool "/var/lib/postgresql/$nn/main/postgresql.auto.conf" remove shared_preload_libraries
 pg_ctlcluster "$nn" main restart
 ada make -s uninstall
-same "files" "" "$(find / -xdev \( -path "$PWD" -o -path $home -o -path /checkout -o -path /proc \) -prune -o -name '*idgen*' ! -name '*uuidgen*' -print)"
+same "files" "" "$(find / -xdev \( -path "$PWD" -o -path $home -o -path /checkout -o -path /proc \) -prune \
+    -o -name '*idgen*' ! -name '*uuidgen*' -print)"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The life of the RPM package on a server in the folders of PGDG's packages, /usr/pgsql-NN. "scripts/test-package rpm" runs
-# this as root, in a Debian made for it, whose PostgreSQL becomes a package with the name and the folders of PGDG's.
+# The life of the RPM package on a server in the folders of PGDG's packages, /usr/pgsql-NN. "scripts/test-package rpm"
+# runs this as root, in a Debian made for it, whose PostgreSQL becomes a package with PGDG's name and folders.
 #   rpm.sh MAJOR VERSION TARBALL FIRST.rpm SECOND.rpm [OTHER.rpm]...
 # The packages are made from TARBALL. OTHER are packages for other architectures, of which only the metadata is checked.
 . tests/package/common.sh

@@ -27,7 +27,7 @@ fsync = off
 END
 cd "$OLDPWD"
 
-promise "the tarball installs itself on a server of which only the folders are known"
+promise "the tarball installs itself on a server without pg_config, given its folders"
 tar -C /root -xzf "$tarball"
 install=$(echo /root/idgen-"$version"-pg*/install)
 "$install" | tail -n1

@@ -36,7 +36,7 @@ SELECT epoch, allowed_shards, max_ahead FROM idgen_status;
 SELECT allowed_shards, max_ahead FROM idgen_status;
 \! ./install plain
 SELECT allowed_shards, max_ahead FROM idgen_status;
--- It gives nobody back the right to mint: what is missing gets the privileges of a function that is there.
+-- It does not give back a revoked right to mint: a missing function gets the privileges of an existing one.
 CREATE ROLE regress_idgen_lends;
 CREATE ROLE regress_idgen_borrows;
 DROP FUNCTION snowflake_next_ids, idgen_portable.mint_many;

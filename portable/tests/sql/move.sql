@@ -146,7 +146,7 @@ BEGIN ISOLATION LEVEL REPEATABLE READ;
 CREATE EXTENSION idgen;
 \echo :LAST_ERROR_SQLSTATE
 ROLLBACK;
--- not below what others have made of its views and of the functions that return tables,
+-- not under objects that others have built on its views and on the functions that return tables,
 \set VERBOSITY default
 CREATE VIEW status_of_mine AS SELECT now_tick FROM idgen_status;
 CREATE MATERIALIZED VIEW columns_of_mine AS SELECT * FROM idgen_columns();
@@ -158,7 +158,7 @@ CREATE EXTENSION idgen;
 DROP FUNCTION layouts_of_mine;
 DROP MATERIALIZED VIEW columns_of_mine;
 DROP VIEW status_of_mine, shards_of_mine;
--- not past a register that has lost its name,
+-- not past a renamed register,
 ALTER SEQUENCE idgen_portable.shard_5 RENAME TO shard_five;
 CREATE EXTENSION idgen;
 \echo :LAST_ERROR_SQLSTATE
@@ -197,7 +197,7 @@ SELECT :next > :id AS greater;
 
 -- The one statement. The next second of ids for JavaScript is used up already.
 SELECT setval('idgen_portable.js_7', (now_tick / 1000 + 1) << 12 | 4095) AS js_ahead FROM idgen_status \gset
--- An older version of the portable edition lacks a function that mints, and somebody may not mint.
+-- An older version of the portable edition lacks a function that mints, and a role may not mint.
 DROP FUNCTION snowflake_next_ids;
 REVOKE ALL ON FUNCTION snowflake_next_id(integer) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION snowflake_next_id(integer) TO regress_idgen_user WITH GRANT OPTION;
@@ -249,7 +249,7 @@ RESET ROLE;
 -- Privileges are as they were, and the initial privileges, which a dump leaves out, are those of a new extension.
 TABLE rights_before EXCEPT TABLE rights;
 SELECT * FROM rights WHERE object IN (SELECT object FROM rights_before) EXCEPT TABLE rights_before;
--- What was lacking has those of snowflake_next_id(integer).
+-- The function that was missing has those of snowflake_next_id(integer).
 SELECT * FROM rights WHERE object IN ('snowflake_next_id(integer)', 'snowflake_next_ids(integer,integer)')
 ORDER BY object;
 TABLE first_rights EXCEPT TABLE first_rights_anew;

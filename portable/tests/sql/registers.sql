@@ -101,7 +101,7 @@ DISCARD SEQUENCES;
 SELECT snowflake_last_id();
 \echo :LAST_ERROR_SQLSTATE
 
--- Anybody may mint, take apart and look at the status; nobody else's are the registers.
+-- Any role may mint and decode ids and read the status; only the owner may use the registers.
 CREATE ROLE regress_idgen_user;
 SET ROLE regress_idgen_user;
 SELECT shard_of(snowflake_next_id(5)), (SELECT count(*) FROM snowflake_next_ids(5, 3)) AS batch,
@@ -120,7 +120,7 @@ SELECT cases, state, message FROM refusals('%s', 'SELECT snowflake_advance(5, 0)
     $$SELECT setval('idgen_portable.shard_5', 1)$$, $$SELECT nextval('idgen_portable.shard_5')$$,
     'SELECT last_value FROM idgen_portable.shard_5', 'CREATE SEQUENCE idgen_portable.shard_12',
     'CREATE FUNCTION idgen_portable.epoch_ms() RETURNS bigint LANGUAGE sql RETURN 0') \gx
--- A helper that everybody's calls need brings no register back, whatever it is given.
+-- A helper that the calls of all roles run does not bring a register back, whatever its arguments are.
 SELECT snowflake_next_id(5) AS id \gset
 SELECT snowflake_next_id_js(5) AS js_id \gset
 SELECT cases, message FROM refusals('SELECT idgen_portable.mint(%s)', '5, 0', '5, -100000, 0, true', '5, 2147483648',

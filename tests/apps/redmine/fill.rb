@@ -1,4 +1,4 @@
-# Rows of every kind whose keys other rows hold, in an empty Redmine. Run by `rails runner`, which prints the API key.
+# Fills an empty Redmine with rows of every kind to which others refer, and prints the API key. Run by `rails runner`.
 Setting.rest_api_enabled = "1"
 admin = User.find_by!(login: "admin")
 admin.update!(password: ENV.fetch("REDMINE_PASSWORD"), must_change_passwd: false)

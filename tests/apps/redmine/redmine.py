@@ -1,4 +1,4 @@
-"""Redmine, filled with old rows, converted by the blocks of docs/coming-from.md under a client, and used."""
+"""Fills Redmine with old rows, converts it by the blocks of docs/coming-from.md while a client works, and uses it."""
 
 import os
 import re
@@ -16,7 +16,7 @@ import app
 
 HERE = Path(__file__).resolve().parent
 ROOT = Path(os.environ["IDGEN_CLIENT_DIR"], "unpacked/usr/share/redmine")
-INSTANCE = ROOT / "instances/default"  # where Debian's Redmine has what is not code
+INSTANCE = ROOT / "instances/default"  # where Debian's Redmine keeps all that is not code
 PID_FILE = INSTANCE / "tmp/puma.pid"
 SERVER_LOG = INSTANCE / "log/puma.log"
 WORKERS = 2
@@ -24,7 +24,7 @@ PASSWORD = secrets.token_hex(8)
 
 
 def set_up():
-    """Redmine's own files for this database."""
+    """Writes Redmine's configuration for this database."""
     for file in ("config/database.yml", "Gemfile.lock", "instances"):
         (ROOT / file).unlink()  # links to folders of the system
     for folder in ("config", "files", "log", "tmp"):
@@ -46,7 +46,7 @@ def rails(*command):
 
 
 def fill():
-    """Makes Redmine's tables, with rows in them, and returns the API key of its administrator."""
+    """Creates Redmine's tables and rows, and returns the API key of its administrator."""
     os.environ.update(SCHEMA="/dev/null", REDMINE_LANG="en", REDMINE_PASSWORD=PASSWORD)
     rails("rake", "db:migrate")
     rails("rake", "redmine:load_default_data")
@@ -109,8 +109,8 @@ def ids_as_text():
 
 
 def convert(api):
-    """The chapter's steps under a client. Until the restart, requests may fail by a prepared statement on a table whose
-    types have changed; none fails for another reason, or later."""
+    """Runs the chapter's steps while a client works. Until the restart, requests may fail because a prepared statement
+    uses a table whose types have changed. No request fails for another reason, or later."""
     client = app.Client(api.create_issue, api.read_issue)
     client.start()
     client.enter("before")
@@ -129,7 +129,7 @@ def convert(api):
     client.finish()
     by_types = client.failures_in("types") + client.failures_in("old processes")
     raised = re.findall(r"\] (Active\w+::\w+ \(.*)", (INSTANCE / "log/production.log").read_text())
-    print(f"the client created {len(client.created)} issues; {len(by_types)} failed when the types changed, by {raised}")
+    print(f"the client created {len(client.created)} issues; {len(by_types)} failed when types changed, by {raised}")
     assert len(client.failures) == len(by_types) == len(raised), client.failures
     assert all("cached plan must not change result type" in error for error in raised)
     for id in client.created[new_from:]:
@@ -199,7 +199,7 @@ class Pages:
 
 
 def use_by_browser(pages, api, related, user):
-    """Creates an issue by the form, and does with it what a person does, by ids that pages contain."""
+    """Creates an issue with the form, and works on it as a person does, through the ids on the pages."""
     pages.log_in()
     pages.go("/projects/first/issues/new")
     pages.type("#issue_subject", "Made in the browser")
@@ -302,7 +302,7 @@ def main():
         with app.browser() as driver:
             use_by_browser(Pages(driver, url), api, related, user)
         app.check_minted()
-        # Fixtures and imports call this, which must do without the sequence.
+        # Fixtures and imports call this. It must work without the sequence.
         rails("rails", "runner", "ActiveRecord::Base.connection.reset_pk_sequence!('issues')")
         sequences = "pg_class WHERE relkind = 'S' AND relnamespace = 'public'::regnamespace"
         assert app.value(f"SELECT count(*) FROM {sequences}") == "0"

@@ -1,4 +1,4 @@
-"""Converts a site of Wagtail by the page's own blocks while a client works, and then uses it by its API and in a
+"""Converts a Wagtail site by the page's own blocks while a client works, and then uses it through its API and in a
 browser."""
 
 import os
@@ -63,7 +63,7 @@ class Api:
         return answer.json()
 
     def create(self, title, parent, to):
-        """A page whose body and block lead to another page."""
+        """Creates a page whose body and block link to another page, and returns its id."""
         meta = {"type": "home.Article", "parent_id": int(parent), "action": "publish"}
         body = f'<p><a linktype="page" id="{to}">There</a></p>'
         blocks = [{"type": "page", "value": int(to)}]
@@ -79,7 +79,7 @@ def home():
 
 
 def leads_to(id):
-    """The pages to which the body and the blocks of a page lead, as they are stored."""
+    """Returns the stored ids of the pages to which the body and the blocks of a page link."""
     body = value(f"SELECT body FROM home_article WHERE page_ptr_id = {id}")
     block = value(
         "SELECT max(block ->> 'value') FROM home_article, jsonb_array_elements(blocks) AS block "
@@ -89,7 +89,7 @@ def leads_to(id):
 
 
 def shown_links(url, id):
-    """The addresses to which the article leads that visitors see."""
+    """Returns the addresses to which the article links, as visitors see it."""
     path = value(f"SELECT substr(url_path, 6) FROM wagtailcore_page WHERE id = {id}")
     answer = requests.get(url + path)
     assert answer.ok, f"{path}: {answer.status_code}"
@@ -101,14 +101,14 @@ def is_new_id(id):
 
 
 def draw(color):
-    """The path of a new picture."""
+    """Draws a picture, and returns its path."""
     path = Path(f"{color}.png").absolute()
     Image.new("RGB", (400, 300), color).save(path)
     return path
 
 
 def old_site(site):
-    """Makes the site with its old keys, fills and starts it, and returns its API."""
+    """Creates the site with its old keys, fills and starts it, and returns its API."""
     os.environ["DJANGO_SETTINGS_MODULE"] = "settings"
     django("makemigrations", "-v0", "home")
     django("migrate", "-v0")
@@ -119,7 +119,7 @@ def old_site(site):
 
 
 def convert(site, api):
-    """Does the steps of the page while a client works."""
+    """Runs the steps of the page while a client works."""
     numbers, leads = count(), {}
 
     def create():
@@ -169,7 +169,7 @@ def convert(site, api):
 
 
 def use_api(api):
-    """Returns a page and its child."""
+    """Uses the API, and returns a page, its child and an image."""
     parent = api.create("Alpha", home(), home())
     child = api.create("Beta", parent, parent)
     page = api.read(child)
@@ -195,7 +195,7 @@ def use_api(api):
 def use_admin(editor, old, parent, child, tagged):
     """Has an editor write, change, find, copy and move pages, and upload images."""
 
-    # A page that the scripts save as a draft again and again before it is published.
+    # Wagtail's scripts save a page as a draft again and again before it is published.
     editor.open(f"/admin/pages/add/home/article/{parent}/")
     editor.type("#id_title", "Epsilon")
     editor.write("Hello")
@@ -224,7 +224,7 @@ def use_admin(editor, old, parent, child, tagged):
     columns = value(f"SELECT concat_ws(' ', related_id, picture_id) FROM {ARTICLES} WHERE id = {page}")
     assert leads_to(page) == [child, child] and columns == f"{parent} {image}", (leads_to(page), columns)
 
-    # Pages with links that are there already, to new ids and to old numbers.
+    # Pages that already have links, to new ids and to old numbers.
     for id in page, *old[-3:-1]:
         before = leads_to(id)
         editor.open(f"/admin/pages/{id}/edit/")
@@ -291,7 +291,7 @@ def migrate_later():
 
 
 def round_ids(api, editor):
-    """Shows why the default is not the page's own."""
+    """Shows why this test does not use the default that the page sets."""
     psql("ALTER TABLE wagtailcore_page ALTER id SET DEFAULT snowflake_next_id(5)")
     ids = (api.create(f"Theta {n}", home(), home()) for n in count())
     to = next(id for id in ids if int(float(id)) != int(id))

@@ -1,4 +1,4 @@
-"""A site of Wagtail with integer keys, as a project of old has it."""
+"""A Wagtail site with integer keys, as older projects have."""
 
 import os
 

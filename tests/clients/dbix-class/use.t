@@ -1,4 +1,4 @@
-# What docs/orm/perl.md says about DBIx::Class.
+# Checks what docs/orm/perl.md says about DBIx::Class.
 use strict;
 use warnings;
 use JSON::PP;

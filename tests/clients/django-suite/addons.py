@@ -1,4 +1,4 @@
-"""Runs the tests of the add-on in whose folder it is started, with the keys that KEYS names, by the add-on's settings."""
+"""Runs the tests of the add-on in the current folder, with its settings and with the keys that KEYS names."""
 
 import importlib
 import os

@@ -1,8 +1,8 @@
-"""Compares two runs of Django's tests: with idgen, exactly the tests of a list fail that pass with plain keys.
+"""Compares two runs of Django's tests. Of the tests that pass with plain keys, exactly those of a list fail with idgen.
 
     compare.py IDGEN_LOG PLAIN_LOG DIFFERENCES
 
-In the list, a line that begins with "# " has the reason for the tests after it. Those after "## " may fail or not.
+In the list, a line that begins with "# " has the reason for the tests after it. Those after "## " may also pass.
 """
 
 import re

@@ -1,4 +1,4 @@
--- Django creates the extensions that it tests, of which bloom is not trusted.
+-- Django creates the extensions that it tests, but bloom is not a trusted extension.
 CREATE DATABASE django_plain IS_TEMPLATE true;
 \connect django_plain
 CREATE EXTENSION bloom;

@@ -12,7 +12,7 @@ DATABASES = {
         "TEST": {"TEMPLATE": "idgen_template"},
     }
 }
-# Numbers then go to the server apart from the statement, with a type.
+# Here, numbers are sent separately from the statement, with a type.
 DATABASES["binding"] = {
     **DATABASES["default"],
     "OPTIONS": {"options": "-c search_path=public,idgen -c idgen.shard=5", "server_side_binding": True},

@@ -1,5 +1,5 @@
 <?php
-// What docs/orm/php.md says about Doctrine.
+// Checks what docs/orm/php.md says about Doctrine.
 require __DIR__ . '/../php.php';
 require 'Doctrine/ORM/autoload.php';
 require __DIR__ . '/entities.php';
@@ -16,7 +16,7 @@ $connection = DriverManager::getConnection([
 ], $config);
 $em = new EntityManager($connection, $config);
 
-// The statements that make the tables of these classes.
+// The statements that create the tables of these classes.
 $changes = function (string ...$classes) use ($em) {
     $classes = array_map(fn ($class) => $em->getClassMetadata($class), $classes);
     return (new SchemaTool($em))->getUpdateSchemaSql($classes, true);
@@ -58,7 +58,7 @@ $range = $em->createQuery('SELECT p.id FROM Photo p WHERE p.id BETWEEN :first AN
 same($ids, array_column($range->setParameters($bounds)->getResult(), 'id'));
 $bounds = $connection->fetchAssociative('SELECT snowflake_min_id(?) AS first, snowflake_max_id(?) AS last',
     [$since, $until], ['datetime_immutable', 'datetime_immutable']);
-same([], $range->setParameters($bounds)->getResult());    // Tokyo's clock as UTC
+same([], $range->setParameters($bounds)->getResult());    // Tokyo's local time, taken for UTC
 
 // JSON.
 $em->clear();

@@ -1,4 +1,4 @@
-// What docs/orm/javascript.md says about Drizzle.
+// Checks what docs/orm/javascript.md says about Drizzle.
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";

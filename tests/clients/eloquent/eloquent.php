@@ -1,5 +1,5 @@
 <?php
-// What docs/orm/php.md says about Eloquent.
+// Checks what docs/orm/php.md says about Eloquent.
 require __DIR__ . '/../php.php';
 require 'Illuminate/Database/autoload.php';
 require 'Illuminate/Filesystem/autoload.php';
@@ -88,7 +88,7 @@ same(array_slice($ids, 500, 100), Photo::where('id', '>', $ids[499])->orderBy('i
 $until = $since->modify('+1 minute');
 $found = Photo::whereRaw('idgen.snowflake_between(id, ?, ?)', [$since->format(DATE_ATOM), $until->format(DATE_ATOM)]);
 same($ids, $found->orderBy('id')->pluck('id')->all());
-same(0, Photo::whereRaw('idgen.snowflake_between(id, ?, ?)', [$since, $until])->count());    // Tokyo's clock as UTC
+same(0, Photo::whereRaw('idgen.snowflake_between(id, ?, ?)', [$since, $until])->count());    // Tokyo's time, taken for UTC
 
 // JSON.
 $photo = Photo::with('user')->find($ids[0]);

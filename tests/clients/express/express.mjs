@@ -1,4 +1,4 @@
-// What docs/orm/javascript.md says about Express and about BigInt in JSON.
+// Checks what docs/orm/javascript.md says about Express and about BigInt in JSON.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import express from "express";

@@ -82,13 +82,13 @@ public class Use {
         check(photos(session, since, new Date(System.currentTimeMillis() + 3000)).list().size() == 300);
         check(photos(session, new Date(since.getTime() - 3600000), since).list().isEmpty());
 
-        // Without IDENTITY the id comes from a sequence.
+        // Without IDENTITY, the id comes from a sequence.
         fails(session, new Counted(), "relation \"hibernate_sequence\" does not exist");
-        // This setting makes IDENTITY ask for a sequence too.
+        // With this setting, so does that of IDENTITY.
         fails(open("hibernate.jdbc.use_get_generated_keys", "false"), user("Grace"),
                 "relation \"users_id_seq\" does not exist");
 
-        // A table that Hibernate creates counts.
+        // A table that Hibernate creates has a serial key.
         session = open("hibernate.hbm2ddl.auto", "create");
         check(session.createSQLQuery("SELECT column_default FROM information_schema.columns"
                 + " WHERE table_name = 'users' AND column_name = 'id'").uniqueResult()

@@ -1,4 +1,4 @@
-// What docs/orm/javascript.md says about Knex.
+// Checks what docs/orm/javascript.md says about Knex.
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
 import createKnex from "knex";

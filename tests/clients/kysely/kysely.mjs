@@ -1,4 +1,4 @@
-// What docs/orm/javascript.md says about Kysely.
+// Checks what docs/orm/javascript.md says about Kysely.
 import assert from "node:assert/strict";
 import { promises as fs } from "node:fs";
 import path from "node:path";

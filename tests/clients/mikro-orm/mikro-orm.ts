@@ -1,4 +1,4 @@
-// What docs/orm/javascript.md says about MikroORM.
+// Checks what docs/orm/javascript.md says about MikroORM.
 import assert from "node:assert/strict";
 import { readdirSync } from "node:fs";
 import { after, test } from "node:test";

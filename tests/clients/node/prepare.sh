@@ -1,4 +1,4 @@
-# Sourced by the `run` of a client in JavaScript, from its folder. Changes to a copy of the folder, where the packages
+# Sourced by the `run` of each JavaScript client, from its folder. Changes to a copy of that folder, in which packages
 # are installed and programs may write. To make a lock file that names no registry:
 #     npm install --package-lock-only --omit-lockfile-registry-resolved
 set -euo pipefail

@@ -1,4 +1,4 @@
-// Asks PostgreSQL directly. Every value is the text that the server sent, whatever parsers a client has set.
+// Queries PostgreSQL directly. Every value is the text that the server sent, whatever parsers a client has set.
 import assert from "node:assert/strict";
 import { after } from "node:test";
 import pg from "pg";
@@ -11,7 +11,7 @@ after(() => client.end());
 export const rows = async (sql, ...values) => (await client.query(sql, values)).rows;
 export const column = async (sql, ...values) => (await rows(sql, ...values)).map((row) => Object.values(row)[0]);
 
-/** Asserts that these are all ids of a table, each exact: strings or BigInts, in any order. */
+/** Asserts that these are exactly the ids of a table, as strings or BigInts, in any order. */
 export async function assertAllIds(table, ids) {
     assert.ok(ids.every((id) => typeof id === "string" || typeof id === "bigint"));
     assert.deepEqual(ids.map(String).sort(), (await column(`SELECT id FROM ${table}`)).sort());

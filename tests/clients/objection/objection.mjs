@@ -1,4 +1,4 @@
-// What docs/orm/javascript.md says about Objection.
+// Checks what docs/orm/javascript.md says about Objection.
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
 import createKnex from "knex";

@@ -40,7 +40,7 @@ def follow(program):
         for writer in writers:
             writer.start()
         start = [sys.executable, "-c", program]
-        # Two at a time, of which one waits.
+        # Two readers at a time; one of them waits.
         readers = [subprocess.Popen(start, stdout=said) for _ in range(2)]
         for n in range(KILLS):
             time.sleep(0.5 + random.random())

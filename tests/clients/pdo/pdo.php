@@ -1,5 +1,5 @@
 <?php
-// What docs/orm/php.md says about PDO.
+// Checks what docs/orm/php.md says about PDO.
 require __DIR__ . '/../php.php';
 
 $dsn = sprintf('pgsql:host=%s;port=%s;dbname=%s', getenv('PGHOST'), getenv('PGPORT'), getenv('PGDATABASE'));
@@ -11,7 +11,7 @@ $db->exec('
     CREATE TABLE photos (id bigint PRIMARY KEY DEFAULT snowflake_next_id(), user_id bigint NOT NULL REFERENCES users,
                          caption text NOT NULL)');
 
-// A row. lastInsertId() is of a sequence.
+// A row. lastInsertId() reads a sequence.
 $since = new DateTimeImmutable('-1 second', new DateTimeZone('Asia/Tokyo'));
 $insert = $db->prepare('INSERT INTO users (name) VALUES (?) RETURNING id');
 $insert->execute(['Ada']);
@@ -46,7 +46,7 @@ $range = $db->prepare('SELECT id FROM photos WHERE snowflake_between(id, ?, ?) O
 $range->execute([$since->format(DATE_ATOM), $since->modify('+4 seconds')->format(DATE_ATOM)]);
 same($ids, $range->fetchAll(PDO::FETCH_COLUMN));
 $range->execute([$since->format('Y-m-d H:i:s'), $since->modify('+4 seconds')->format('Y-m-d H:i:s')]);
-same([], $range->fetchAll(PDO::FETCH_COLUMN));    // of Tokyo's clock, as if it were UTC
+same([], $range->fetchAll(PDO::FETCH_COLUMN));    // Tokyo's local time, taken for UTC
 
 // JSON.
 $photo = $db->query('SELECT id, 7 AS size FROM photos ORDER BY id')->fetch(PDO::FETCH_ASSOC);

@@ -1,4 +1,4 @@
-"""What docs/orm/python.md says not to do."""
+"""What docs/orm/python.md warns against."""
 
 from peewee import SQL, BigIntegerField, Model, TextField
 

@@ -42,7 +42,7 @@ with db_session:
     flush()
     ids = [photo.id for photo in photos]
     assert ids == sorted(set(ids)) and ids[0] > ada.id
-    # Each row had a statement of its own.
+    # Each row took a statement of its own.
     assert db.local_stats['INSERT INTO "photos" ("user", "caption") VALUES (%(p1)s, %(p2)s) RETURNING "id"'].db_count == 3000
 
     since, until = begin - timedelta(seconds=1), begin + timedelta(hours=1)
@@ -65,7 +65,7 @@ def bound():
     return other
 
 
-# Another default than that of auto.
+# A default other than that of auto.
 other = bound()
 type("Label", (other.Entity,), {"id": PrimaryKey(int, size=64, auto=True, sql_default="snowflake_next_id()")})
 try:

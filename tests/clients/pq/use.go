@@ -112,7 +112,7 @@ func shards(db *sql.DB) {
 		check(one[int](db, "SELECT shard_of(snowflake_next_id($1))", shard) == 7, shard)
 	}
 
-	// What a session sets stays for the next one.
+	// A setting of one session is still in effect in the next one.
 	leaky := open("")
 	_, err := leaky.Exec("SET idgen.shard = 7")
 	must(err)

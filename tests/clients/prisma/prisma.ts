@@ -1,11 +1,11 @@
-// What docs/orm/javascript.md says about Prisma.
+// Checks what docs/orm/javascript.md says about Prisma.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { after, test } from "node:test";
 import { PrismaPg } from "@prisma/adapter-pg";
 import { PrismaClient } from "./generated/client.ts";
 import { withSchemaEngine } from "./schema-engine.ts";
-import { assertAllIds, column, database, databaseWith, fromIdentity, page, rows, rowsOf, shard, span } from "./server.mjs";
+import { assertAllIds, column, database, databaseWith, fromIdentity, page, rowsOf, shard, span } from "./server.mjs";
 
 const url = process.env.DATABASE_URL!;
 const prisma = new PrismaClient({ adapter: new PrismaPg({ connectionString: url }) });

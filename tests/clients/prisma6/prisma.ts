@@ -1,4 +1,4 @@
-// What docs/orm/javascript.md says about Prisma before 7: the strategy `join` rounds the ids of relations.
+// Checks what docs/orm/javascript.md says about Prisma before 7: the strategy `join` rounds the ids of relations.
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
 import { PrismaPg } from "@prisma/adapter-pg";

@@ -1,4 +1,4 @@
-# What docs/orm/ruby.md says about Sequel.
+# Checks what docs/orm/ruby.md says about Sequel.
 require "logger"
 require "minitest/autorun"
 require "sequel"

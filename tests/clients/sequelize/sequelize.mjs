@@ -1,4 +1,4 @@
-// What docs/orm/javascript.md says about Sequelize.
+// Checks what docs/orm/javascript.md says about Sequelize.
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
 import { DataTypes, Op, Sequelize } from "sequelize";

@@ -50,7 +50,7 @@ with Session(engine) as session:
 assert client.get(f"/photos/{made['id']}").json() == made
 assert client.get(f"/number/{made['id']}").text == '{"id":' + made["id"] + "}"
 
-# Only JSON has text.
+# Ids are text only in JSON.
 assert Photo(id=1, user_id=2, caption="").model_dump() == {"id": 1, "user_id": 2, "caption": ""}
 assert app.openapi()["components"]["schemas"]["Photo"]["properties"]["user_id"]["type"] == "string"
 print("FastAPI: ids as text in both directions")

@@ -58,7 +58,7 @@ class Note(SQLModel, table=True):
     user_id: int = Field(foreign_key="users.id")
 
 
-# Without sa_type, a key and a foreign key are of four bytes, and a key without a default is a serial.
+# Without sa_type, keys and foreign keys have four bytes, and a key without a default is a serial.
 SQLModel.metadata.create_all(engine)
 with Session(engine) as session:
     types = "SELECT attrelid::regclass::text, attname::text, format_type(atttypid, NULL) FROM pg_attribute "

@@ -1,4 +1,4 @@
-"""What docs/orm/python.md says not to do."""
+"""What docs/orm/python.md warns against."""
 
 from tortoise import fields
 from tortoise.fields.db_defaults import SqlDefault

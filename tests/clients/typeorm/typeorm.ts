@@ -1,4 +1,4 @@
-// What docs/orm/javascript.md says about TypeORM.
+// Checks what docs/orm/javascript.md says about TypeORM.
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { after, before, test } from "node:test";

@@ -38,13 +38,13 @@ def make(*created):
 
 
 def alter(old, new, name):
-    """What a migration does that gives a model's field another type."""
+    """Changes the type of a model's field, as a migration does."""
     with connection.schema_editor() as editor:
         editor.alter_field(old, old._meta.get_field(name), new._meta.get_field(name))
 
 
 def columns(model):
-    """The type, the default and the kind of identity of each column."""
+    """Returns the type, the default and the kind of identity of each column."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT attname, format_type(atttypid, NULL), pg_get_expr(adbin, adrelid), attidentity::text"
@@ -136,7 +136,7 @@ class Backend(TestCase):
         note = model("NewNote", "note", label=models.ForeignKey(new, models.CASCADE))
         for field in "rank", "id":
             alter(old, new, field)
-        # The default is another step: rows that are there keep their numbers.
+        # Setting the default is a separate step: existing rows keep their numbers.
         self.assertEqual(columns(new), {"id": ["bigint", None, "d"], "rank": HOLDS})
         self.assertEqual(columns(note), {"id": HOLDS, "label_id": HOLDS})
 

@@ -1,7 +1,7 @@
 require_relative "helper"
 
 class JsonTest < ActionDispatch::IntegrationTest
-  # What a browser makes of the text.
+  # How a browser reads the text.
   def rounded(id)
     id.to_f.to_i
   end

@@ -56,8 +56,8 @@ async fn rows(pool: &PgPool) -> sqlx::Result<()> {
 }
 
 async fn shards(pool: &PgPool, options: PgConnectOptions) -> sqlx::Result<()> {
-    // A shard is an i32. There is no such function of an i64, which shows on a connection that has not prepared the
-    // statement with an i32.
+    // A shard is an i32, and no function takes an i64. A connection that has already prepared the statement with an i32
+    // would hide this.
     let id: i64 = sqlx::query_scalar("SELECT snowflake_next_id($1)").bind(7i32).fetch_one(pool).await?;
     assert_eq!(id >> 10 & 8191, 7);
     let other = PgPool::connect_with(options.clone()).await?;
@@ -66,7 +66,7 @@ async fn shards(pool: &PgPool, options: PgConnectOptions) -> sqlx::Result<()> {
     let error = long.expect_err("a long was accepted").into_database_error().expect("an error of the server");
     assert_eq!(error.code().as_deref(), Some("42883"));
 
-    // What a session sets stays for the next one: the pool passes the connection on as it is.
+    // A setting of one session is still in effect in the next one: the pool does not reset connections.
     let one = PgPoolOptions::new().max_connections(1);
     let pool = one.clone().connect_with(options.clone()).await?;
     sqlx::query("SET idgen.shard = 7").execute(&pool).await?;

@@ -1,4 +1,4 @@
-//! Macros that ask the database while this program is compiled.
+//! Macros that query the database while this program is compiled.
 
 use std::error::Error;
 
