@@ -532,10 +532,12 @@ fn what_a_killed_move_has_left_at_work_is_ended() {
     let mut holder = target.connect();
     holder.run("BEGIN; CREATE SCHEMA insta5_moving");
     meddler.kills(meddler.moves(&[]), (Before, Target, "CREATE SCHEMA insta5_moving"));
-    target.wait_until("SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'");
+    let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+    target.wait_until(&format!("SELECT ({waiting}) = 1"));
     target.set_clock(-300.0);
     run(move_with(&["--undo"], &source, &target));
     target.set_clock(0.0);
+    assert_eq!(target.value::<i64>(waiting), 0);
     holder.run("ROLLBACK");
     assert_eq!(state(&source, &target), before);
     run(the_move(&source, &target));
