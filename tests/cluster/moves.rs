@@ -543,6 +543,19 @@ fn what_a_killed_move_has_left_at_work_is_ended() {
     run(the_move(&source, &target));
 }
 
+/// A move that can only be finished is not finished with another schema of the name, such as that of an old copy of the
+/// source, and no hint leads to the loss of the rows.
+#[test]
+fn a_target_without_the_copy_is_found() {
+    let (source, target, meddler) = two_servers();
+    meddler.kills(meddler.moves(&[]), OPENING);
+    let finish = |texts: &[&str]| refused(move_with(&["--finish"], &source, &target), texts);
+    target.run("ALTER SCHEMA insta5_moving RENAME TO insta5");
+    finish(&["the target has schema insta5, but may not mint for its shard"]);
+    target.run("DROP SCHEMA insta5 CASCADE");
+    finish(&["the target has lost its copy", "Do not drop schema insta5_moved of the source"]);
+}
+
 /// If the target goes down while rows are copied, the source is open again at once, and the program says what may be
 /// left on the target. A move can be undone on the source without the target.
 #[test]

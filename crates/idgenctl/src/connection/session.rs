@@ -182,6 +182,8 @@ impl Session {
         // Consume what has arrived before sleeping, so that it does not pile up.
         while self.connection.is_busy() {
             self.connection.consume_input().map_err(|error| self.lost(&error))?;
+            // libpq keeps notifications, and a hostile server may send them without end.
+            while self.connection.notifies().is_some() {}
             if self.connection.is_busy() {
                 self.step(waits)?;
             }

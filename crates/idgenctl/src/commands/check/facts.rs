@@ -1,5 +1,7 @@
 //! What the check knows about servers, as plain data, so that tests of the rules need no server.
 
+use std::cell::OnceCell;
+
 use idgen_ids::shard_set::ShardSet;
 
 use crate::idgen::columns::Column;
@@ -41,6 +43,8 @@ pub struct Facts {
     pub sender_port: Option<u32>,
     pub shards_set: Vec<ShardSetting>,
     pub databases: Vec<Database>,
+    /// See [`Facts::shards`].
+    pub shards: OnceCell<Option<ShardSet>>,
 }
 
 /// A standby, or another program that receives and flushes WAL.
@@ -79,11 +83,15 @@ impl Facts {
 
     /// The shards that the server may mint for. With Citus, an empty list means none.
     pub fn shards(&self) -> Option<ShardSet> {
-        let list = self.state.as_ref()?.allowed_shards.as_ref()?;
-        if self.has_citus && list.trim().is_empty() {
-            return Some(ShardSet::NONE);
-        }
-        ShardSet::parse(list).ok()
+        let parse = || {
+            let list = self.state.as_ref()?.allowed_shards.as_ref()?;
+            if self.has_citus && list.trim().is_empty() {
+                return Some(ShardSet::NONE);
+            }
+            ShardSet::parse(list).ok()
+        };
+        // A hostile server may send a list that takes long to parse.
+        *self.shards.get_or_init(parse)
     }
 
     pub fn has_idgen(&self) -> bool {

@@ -1,5 +1,6 @@
 //! Collects facts about a server, from the catalogs and from the library. Nothing in a database is called.
 
+use std::cell::OnceCell;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -99,6 +100,7 @@ fn facts(server: &Server, base: Base, session: Result<Session>) -> Result<Facts>
         port: row.number(8).unwrap_or_default(),
         shards_set: shards_set(&session)?,
         databases: databases(server, &session)?,
+        shards: OnceCell::new(),
     };
     if let Some(before) = facts.state.clone().filter(|_| !facts.is_standby) {
         thread::sleep(Duration::from_secs(1).saturating_sub(counted.elapsed()));

@@ -74,7 +74,23 @@ pub fn state(plan: &Plan<'_>) -> Result<Option<At>> {
             format!("the move was to another server, with the system identifier {}", begun.to),
             "Name that server with --to.",
         ),
-        Some(begun) if begun.opened && there == [&*names.schema] => Ok(Some(At::Complete)),
+        Some(begun) if begun.opened && there == [&*names.schema] => {
+            // A copy of the source has its system identifier, and may have an old copy of the schema.
+            match lists::of(target)?.contains(plan.shard) {
+                true => Ok(Some(At::Complete)),
+                false => refused(
+                    format!("the target has schema {}, but may not mint for its shard", names.schema),
+                    "Check that --to names the server to which the schema moved. If so, add the shard to its list.",
+                ),
+            }
+        }
+        Some(begun) if begun.opened && there.is_empty() => refused(
+            "the target has lost its copy of the schema",
+            format!(
+                "Do not drop schema {} of the source, which has the rows. Restore the target first.",
+                names.moved
+            ),
+        ),
         Some(begun) if begun.opened && has_copy => Ok(Some(At::Opened)),
         Some(begun) if !begun.opened && is_free && is_open != is_closed => {
             Ok(Some(if is_open { At::Open } else { At::Moving }))

@@ -30,7 +30,7 @@ pub fn without(plan: &Plan<'_>, list: &ShardSet) -> Result<ShardSet> {
     if without == ShardSet::NONE {
         return refused(
             "the source has no other shard, and an empty list would mean all shards",
-            "Add another shard to its list.",
+            "Add a shard to its list that no other server has.",
         );
     }
     Ok(without)

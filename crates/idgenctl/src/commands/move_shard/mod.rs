@@ -143,7 +143,6 @@ impl Run<'_> {
             note(format!("continuing the move of {}", plan.names.schema));
             self.stage = if at == At::Moving { Stage::Resumed } else { Stage::Opened };
             if at == At::Moving {
-                // An undo must know which role restores.
                 self.turn.session(&plan.source, source)?.run(&plan.marker(false).write())?;
             }
             let without = lists::without(plan, &lists::of(source)?)?;

@@ -71,7 +71,7 @@ impl Names {
         let name = Session::identifier(&self.schema);
         if self.is_kept(session)? && session.run(&format!("DROP SCHEMA {name}")).is_err() {
             session.run(&format!("ROLLBACK TO kept; {}", set_aside(&self.schema)))?;
-            note("an empty schema named idgenctl_left... remains, because something depends on it");
+            note("a schema named idgenctl_left... remains, because something depends on it, or is in it");
         }
         session.run(&rename(&self.moving, &self.schema)).map(drop)
     }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde_json::json;
+
 use super::plan::Plan;
 use super::sides::{Place, Side};
 use crate::connection::session::Session;
@@ -27,15 +29,16 @@ pub struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Creates the marker, which outlives this run.
+    /// Creates the marker, which outlives this run, or updates it: an undo must know which role restores.
     pub fn begin(&mut self) -> Result {
         self.stage = Stage::Begun;
-        if self.plan.begun.is_some() {
-            return Ok(());
-        }
         let source = &self.plan.source;
         let (session, begun) = (self.turn.session(source, source.primary())?, self.plan.marker(false));
-        session.run(&format!("CREATE SCHEMA {}; {}", begun.marker(), begun.write())).map(drop)
+        let create = match self.plan.begun {
+            Some(_) => String::new(),
+            None => format!("CREATE SCHEMA {}; ", begun.marker()),
+        };
+        session.run(&(create + &begun.write())).map(drop)
     }
 }
 
@@ -46,7 +49,8 @@ impl Run<'_> {
 pub struct Turn {
     source: Session,
     target: Option<Session>,
-    restorer: String,
+    /// The roles of this run and of an earlier one that restore the schema.
+    restorers: Vec<String>,
 }
 
 impl Turn {
@@ -54,7 +58,8 @@ impl Turn {
     pub fn take(plan: &Plan<'_>) -> Result<Turn> {
         let source = lock(plan.source.primary())?;
         let target = plan.target.is_reached().then(|| lock(plan.target.primary())).transpose()?;
-        let turn = Turn { source, target, restorer: plan.restorer.clone() };
+        let earlier = plan.begun.iter().map(|begun| begun.owner.clone());
+        let turn = Turn { source, target, restorers: earlier.chain([plan.restorer.clone()]).collect() };
         for side in [&plan.source, &plan.target].into_iter().filter(|side| side.is_reached()) {
             side.places.iter().try_for_each(|place| turn.end_others(side, place))?;
         }
@@ -100,8 +105,8 @@ impl Turn {
              WHERE pid <> ALL ($2::integer[] || pg_backend_pid())
                AND (usesysid IN (SELECT oid FROM pg_roles WHERE rolsuper)
                     AND starts_with(application_name, 'idgenctl move ')
-                    OR usesysid IN (SELECT oid FROM pg_roles WHERE rolname = $3) AND application_name = $1)",
-            &[&place.name, &format!("{{{own}}}"), &self.restorer],
+                    OR usename IN (SELECT json_array_elements_text($3::json)) AND application_name = $1)",
+            &[&place.name, &format!("{{{own}}}"), &json!(self.restorers).to_string()],
         )?;
         let ask = || {
             let ended = session.query(
