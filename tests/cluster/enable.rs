@@ -331,7 +331,7 @@ fn an_extension_among_objects_of_others_is_said() {
     client.run("CREATE EXTENSION idgen SCHEMA trap; RESET ROLE");
     for owner in ["mallory", "postgres"] {
         client.run(&format!("ALTER SCHEMA trap OWNER TO {owner}"));
-        enable(&[&server], "own", 0, &["in schema \"trap\" may call a function of somebody"]);
+        enable(&[&server], "own", 0, &["in schema \"trap\" may call a function of another role"]);
         assert_eq!(path(), "trap, pg_catalog");
     }
     client.run("DROP EXTENSION idgen; ALTER SCHEMA trap OWNER TO mallory");
