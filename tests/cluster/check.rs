@@ -91,6 +91,8 @@ fn each_misconfiguration_of_a_running_fleet_is_found() {
     // A role sets a shard for itself. All columns of a domain share its default.
     one.connect_to("app").run(&format!(
         "CREATE ROLE other; ALTER ROLE other SET idgen.shard = 5;
+         CREATE DOMAIN small AS real;
+         CREATE DOMAIN small_of_small AS small DEFAULT idgen.snowflake_next_id(5);
          CREATE DOMAIN long AS bigint DEFAULT idgen.snowflake_next_id(5000) + length('{}')",
         "a".repeat(29_000)
     ));
@@ -100,6 +102,7 @@ fn each_misconfiguration_of_a_running_fleet_is_found() {
         (&format!("long{many}"), "shard-not-allowed one"),
         ("bigint DEFAULT idgen.snowflake_next_id()", "shard-unset one"),
         ("integer DEFAULT idgen.snowflake_next_id(5)", "column-too-small one"),
+        ("small_of_small", "column-too-small one"),
     ] {
         change((&one, "app"), &format!("CREATE TABLE bad (id {column})"), "DROP TABLE bad", &[found]);
     }

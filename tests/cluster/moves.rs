@@ -932,7 +932,13 @@ fn an_owner_restores_nothing_of_others() {
     target.run("GRANT ALL ON SCHEMA shared TO mallory");
     check("schema shared, in which mallory may create objects");
     there.run("CREATE FUNCTION shared.accepted(integer) RETURNS boolean LANGUAGE sql AS 'SELECT mallory.take() = 1'");
-    target.run("REVOKE CREATE ON SCHEMA shared FROM mallory; ALTER SCHEMA shared OWNER TO mallory");
+    // A role that does not inherit has to say SET ROLE before that.
+    target.run(
+        "REVOKE CREATE ON SCHEMA shared FROM mallory; CREATE ROLE both; ALTER ROLE mallory NOINHERIT; GRANT both TO mallory, app;
+         GRANT CREATE ON SCHEMA shared TO both",
+    );
+    check("schema shared, in which mallory may create objects");
+    target.run("DROP OWNED BY both; DROP ROLE both; ALTER ROLE mallory INHERIT; ALTER SCHEMA shared OWNER TO mallory");
     there.run("REVOKE CREATE ON SCHEMA shared FROM mallory");
     check("schema shared, in which mallory may create objects");
     target.run("ALTER SCHEMA shared OWNER TO postgres");

@@ -4,6 +4,7 @@ use crate::cli::Cli;
 use crate::connection::session::Session;
 use crate::idgen::library::{self, State, Warning};
 use crate::idgen::preload::{Keeper, Preload};
+use crate::idgen::privileges::MAY_CREATE;
 use crate::terminal::error::{Error, Result, refused};
 use crate::terminal::output::{self, note};
 use crate::terminal::signals;
@@ -319,7 +320,7 @@ fn dangers(session: &Session, schema: &str) -> Result<String> {
         "SELECT concat_ws('; ', 'it may be changed by ' || (
              SELECT string_agg(rolname, ', ' ORDER BY rolname) FROM pg_roles AS r
              WHERE NOT rolsuper AND r.oid <> 'pg_database_owner'::regrole
-                 AND (has_schema_privilege(r.oid, n.oid, 'CREATE') OR pg_has_role(r.oid, nspowner, 'MEMBER')
+                 AND ({MAY_CREATE} OR pg_has_role(r.oid, nspowner, 'MEMBER')
                       OR EXISTS (SELECT FROM pg_extension WHERE extname = 'idgen' AND extnamespace = n.oid
                                      AND pg_has_role(r.oid, extowner, 'MEMBER')))),
              'these are not of idgen: ' || (

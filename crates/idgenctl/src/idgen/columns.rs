@@ -77,7 +77,11 @@ pub fn minting(session: &Session) -> Result<Vec<Column>> {
                 CASE WHEN pg_column_size(tree) < 10000
                           AND row_number() OVER (PARTITION BY object ORDER BY nspname, relname, number) = 1
                      THEN CASE WHEN octet_length(tree::text) < 100000 THEN tree::text END END,
-                format_type(atttypid, NULL), object, pg_get_userbyid(relowner)
+                (WITH RECURSIVE base AS (
+                     SELECT t.* FROM pg_type AS t WHERE t.oid = atttypid
+                     UNION ALL
+                     SELECT t.* FROM base JOIN pg_type AS t ON t.oid = base.typbasetype AND base.typtype = 'd'
+                 ) SELECT format_type(oid, NULL) FROM base WHERE typtype <> 'd'), object, pg_get_userbyid(relowner)
          FROM found JOIN pg_class AS c ON c.oid = relation AND relpersistence <> 't' AND relkind IN ('r', 'p', 'f', 'v')
               JOIN pg_namespace AS n ON n.oid = relnamespace
               JOIN pg_attribute AS a ON attrelid = relation AND attnum = number

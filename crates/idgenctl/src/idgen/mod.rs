@@ -3,3 +3,4 @@
 pub mod columns;
 pub mod library;
 pub mod preload;
+pub mod privileges;

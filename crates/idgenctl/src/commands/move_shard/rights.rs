@@ -4,6 +4,7 @@
 
 use super::plan::Plan;
 use crate::connection::session::Session;
+use crate::idgen::privileges::MAY_CREATE;
 use crate::terminal::error::{Result, refuse_any};
 
 /// The beginning of a query: the objects of the schema `$1` and, if `$2`, those that they use.
@@ -131,7 +132,7 @@ fn refuse_names_of_others(plan: &Plan<'_>, session: &Session, name: &str) -> Res
                UNION ALL
                SELECT format('schema %I, in which %I may create objects', nspname, rolname)
                FROM names JOIN pg_namespace AS n ON nspname = schema, others AS r
-               WHERE has_schema_privilege(r.oid, n.oid, 'CREATE')
+               WHERE {MAY_CREATE}
                   OR pg_has_role(r.oid, CASE nspowner WHEN 'pg_database_owner'::regrole THEN datdba ELSE nspowner END, 'MEMBER')
                UNION ALL
                SELECT format('%s of %I', concat_ws('.', quote_ident(nspname), quote_ident(found)), rolname)
