@@ -106,12 +106,14 @@ fn each_misconfiguration_of_a_running_fleet_is_found() {
     ] {
         change((&one, "app"), &format!("CREATE TABLE bad (id {column})"), "DROP TABLE bad", &[found]);
     }
-    change(
-        (&one, "app"),
-        "ALTER DATABASE app SET idgen.shard = 5000",
-        "ALTER DATABASE app RESET idgen.shard",
-        &["shard-not-allowed one"],
-    );
+    for shard in ["5000", "'0x1388'", "'011610'", "' 5e3'"] {
+        change(
+            (&one, "app"),
+            &format!("ALTER DATABASE app SET idgen.shard = {shard}"),
+            "ALTER DATABASE app RESET idgen.shard",
+            &["shard-not-allowed one"],
+        );
+    }
     change(
         (&one, "app"),
         "CREATE ROLE tenant; CREATE TABLE his (id bigint DEFAULT idgen.snowflake_next_id());

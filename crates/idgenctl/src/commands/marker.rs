@@ -17,7 +17,7 @@ pub struct Begun {
     pub shard: u16,
     /// The schema's name before the move.
     pub schema: String,
-    /// The system identifier of the target.
+    /// The system identifier of the target, and the OID of its database.
     pub to: String,
     /// The role that restores the schema on the target.
     pub owner: String,

@@ -1,6 +1,7 @@
 //! Collects facts about a server, from the catalogs and from the library. Nothing in a database is called.
 
 use std::cell::OnceCell;
+use std::collections::HashSet;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -145,50 +146,85 @@ fn shards_set(session: &Session) -> Result<Vec<ShardSetting>> {
          ORDER BY 1, 2",
     )?;
     let setting = |row: Row<'_>| {
-        Some(ShardSetting { database: row.string(0), role: row.string(1), shard: row.number(2)? })
+        Some(ShardSetting { database: row.string(0), role: row.string(1), shard: integer(&row.string(2))? })
     };
     Ok(rows.iter().filter_map(setting).filter(|setting| setting.shard >= 0).collect())
 }
 
-/// Looks into each database, one after another: there may be more databases than connections.
-fn databases(server: &Server, session: &Session) -> Result<Vec<Database>> {
-    let began = Instant::now();
-    // Every server has template0, to which clients cannot connect.
-    let all = "SELECT datname, oid FROM pg_database WHERE datallowconn OR datname <> 'template0' ORDER BY 1";
-    let rows = session.run(all)?;
-    let mut databases = Vec::new();
-    for row in rows.iter() {
-        let (name, oid) = (row.string(0), row.string(1));
-        let look = || match began.elapsed() > OF_ALL {
-            true => refused("the databases before it took too long", ""),
-            false => inside(server, &name),
-        };
-        let exists = || Ok(session.query("SELECT FROM pg_database WHERE oid = $1::oid", &[&oid])?.len() > 0);
-        let seen = match look() {
-            // A standby may cancel a query that conflicts with replay, and a tenant may drop what is being read.
-            Err(error) if matches!(error.code(), "40001" | "XX000") => look(),
-            seen => seen,
-        };
-        let inside = match seen {
-            // It has been dropped, not renamed.
-            Err(error) if error.code() == "3D000" && !exists()? => continue,
-            // The owner can make a database hang. If the whole server hangs, so does this statement.
-            Err(error @ Error::NoAnswer { .. }) => {
-                session.run("")?;
-                Database { not_seen: Some(why(&error)), ..Database::default() }
-            }
-            Err(error) => Database { not_seen: Some(why(&error)), ..Database::default() },
-            Ok(inside) => inside,
-        };
-        databases.push(Database { name, ..inside });
-    }
-    Ok(databases)
+/// An integer in the forms that PostgreSQL accepts for a setting (parse_int() of guc.c).
+fn integer(text: &str) -> Option<i32> {
+    let digits = text.trim().trim_start_matches(['+', '-']);
+    let number = match digits.strip_prefix("0x").or(digits.strip_prefix("0X")) {
+        Some(hexadecimal) => i64::from_str_radix(hexadecimal, 16).ok()?,
+        None if digits.len() > 1
+            && digits.starts_with('0')
+            && digits.bytes().all(|byte| byte.is_ascii_digit()) =>
+        {
+            i64::from_str_radix(digits, 8).ok()?
+        }
+        None => digits.parse::<f64>().ok()?.round_ties_even() as i64,
+    };
+    i32::try_from(if text.trim().starts_with('-') { -number } else { number }).ok()
 }
 
-fn inside(server: &Server, database: &str) -> Result<Database> {
+/// Looks into each database, one after another: there may be more databases than connections. Those that have appeared
+/// in the meantime follow, because a tenant may copy and drop one.
+fn databases(server: &Server, session: &Session) -> Result<Vec<Database>> {
+    let (began, mut databases, mut seen) = (Instant::now(), Vec::new(), HashSet::new());
+    loop {
+        // Every server has template0, to which clients cannot connect.
+        let all =
+            "SELECT datname, oid FROM pg_database WHERE datallowconn OR datname <> 'template0' ORDER BY 1";
+        let rows = session.run(all)?;
+        let new: Vec<_> = rows.iter().filter(|row| seen.insert(row.string(1))).collect();
+        if new.is_empty() {
+            return Ok(databases);
+        }
+        for row in new {
+            databases.extend(database(server, session, began, row.string(0), &row.string(1))?);
+        }
+    }
+}
+
+/// A database, unless it has been dropped.
+fn database(
+    server: &Server,
+    session: &Session,
+    began: Instant,
+    name: String,
+    oid: &str,
+) -> Result<Option<Database>> {
+    let look = || match began.elapsed() > OF_ALL {
+        true => refused("the databases before it took too long", ""),
+        false => inside(server, &name, oid),
+    };
+    let exists = || Ok(session.query("SELECT FROM pg_database WHERE oid = $1::oid", &[oid])?.len() > 0);
+    let seen = match look() {
+        // A standby may cancel a query that conflicts with replay, and a tenant may drop what is being read.
+        Err(error) if matches!(error.code(), "40001" | "XX000") => look(),
+        seen => seen,
+    };
+    let inside = match seen {
+        // It has been dropped, not renamed.
+        Err(error) if error.code() == "3D000" && !exists()? => return Ok(None),
+        // The owner can make a database hang. If the whole server hangs, so does this statement.
+        Err(error @ Error::NoAnswer { .. }) => {
+            session.run("")?;
+            Database { not_seen: Some(why(&error)), ..Database::default() }
+        }
+        Err(error) => Database { not_seen: Some(why(&error)), ..Database::default() },
+        Ok(inside) => inside,
+    };
+    Ok(Some(Database { name, ..inside }))
+}
+
+fn inside(server: &Server, database: &str, oid: &str) -> Result<Database> {
     let end = Instant::now() + OF_ONE;
     let session = limited(server.connect_to(database)?, OF_ONE)?;
     session.end.set(Some(end));
+    if session.value("SELECT oid FROM pg_database WHERE datname = current_database()", &[])? != oid {
+        return refused("it was renamed", "");
+    }
     let rows = session.run(
         "SELECT (SELECT extversion FROM pg_extension WHERE extname = 'idgen'),
                 EXISTS (SELECT FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace

@@ -70,9 +70,9 @@ pub fn state(plan: &Plan<'_>) -> Result<Option<At>> {
                 false => "Run the same command with --undo, which gives it back to the source, or --finish.",
             },
         ),
-        Some(begun) if begun.to != plan.target.system => refused(
-            format!("the move was to another server, with the system identifier {}", begun.to),
-            "Name that server with --to.",
+        Some(begun) if begun.to != plan.to => refused(
+            format!("the move was to another server or database, {}", begun.to),
+            "Name that server and that database with --to.",
         ),
         Some(begun) if begun.opened && there == [&*names.schema] => {
             // A copy of the source has its system identifier, and may have an old copy of the schema.
@@ -87,8 +87,10 @@ pub fn state(plan: &Plan<'_>) -> Result<Option<At>> {
         Some(begun) if begun.opened && there.is_empty() => refused(
             "the target has lost its copy of the schema",
             format!(
-                "Do not drop schema {} of the source, which has the rows. Restore the target first.",
-                names.moved
+                "Schema {} of the source may have the only rows: do not drop it. If the shard has moved on to another \
+                 server, drop schema {} of the source, and the move has ended. Otherwise restore the target.",
+                Session::identifier(&names.moved),
+                begun.marker()
             ),
         ),
         Some(begun) if begun.opened && has_copy => Ok(Some(At::Opened)),

@@ -22,6 +22,9 @@ pub struct Plan<'a> {
     pub begun: Option<Begun>,
     pub source: Side<'a>,
     pub target: Side<'a>,
+    /// The target for the marker: the system identifier and the OID of the database. Empty for the target of an undo
+    /// that cannot be reached.
+    pub to: String,
     /// Servers that an undo cannot reach.
     pub away: Vec<&'a Server>,
     /// The target, as the owner of the schema. An undo needs none.
@@ -50,8 +53,12 @@ impl<'a> Plan<'a> {
         let (session, system) = (&source[0].session, &source[0].system);
         let begun = Begun::of(session, &names.schema)?;
         let shard = find_shard(session, &names, begun.as_ref(), arguments.shard)?;
-        let oid = session.value("SELECT oid FROM pg_database WHERE datname = current_database()", &[])?;
-        let mark = format!("idgenctl move {} of {system}/{oid}", i32::from(shard));
+        let place = |system: &str, session: &Session| {
+            let oid = session.value("SELECT oid FROM pg_database WHERE datname = current_database()", &[])?;
+            Ok(format!("{system}/{oid}"))
+        };
+        let mark = format!("idgenctl move {} of {}", i32::from(shard), place(system, session)?);
+        let to = target.first().map(|member| place(&member.system, &member.session)).transpose()?;
         let source = Side::of("source", servers.from(), &source, &mark);
         let target = Side::of("target", servers.to(), &target, &mark);
         let owner = owner.map(|server| Place::new("the owner", server, &mark, false));
@@ -59,12 +66,13 @@ impl<'a> Plan<'a> {
             Some(owner) => owner_role(owner, target.primary())?,
             None => begun.as_ref().map(|begun| begun.owner.clone()).unwrap_or_default(),
         };
-        Ok(Plan { cli, arguments, names, shard, begun, source, target, away, owner, restorer, mark })
+        let to = to.unwrap_or_default();
+        Ok(Plan { cli, arguments, names, shard, begun, source, target, to, away, owner, restorer, mark })
     }
 
     pub fn marker(&self, opened: bool) -> Begun {
-        let (shard, to) = (i32::from(self.shard) as u16, self.target.system.clone());
-        Begun { shard, schema: self.names.schema.clone(), to, owner: self.restorer.clone(), opened }
+        let (shard, schema) = (i32::from(self.shard) as u16, self.names.schema.clone());
+        Begun { shard, schema, to: self.to.clone(), owner: self.restorer.clone(), opened }
     }
 
     /// The comment of a schema, which may be empty; none if there is no such schema.

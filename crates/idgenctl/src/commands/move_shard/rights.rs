@@ -53,7 +53,8 @@ fn refuse_objects_of_others(plan: &Plan<'_>, session: &Session, name: &str) -> R
             "{USED}
              SELECT string_agg(what, ', ')
              FROM (SELECT DISTINCT format('%s of %s', pg_describe_object(classid, objid, 0), rolname)
-                   FROM (SELECT 0::oid, 0::oid, 0::oid WHERE false {owned}) AS owned (classid, objid, owner) JOIN this ON true
+                   FROM (SELECT classid, objid, defaclrole FROM used JOIN pg_default_acl AS c
+                         ON classid = 'pg_default_acl'::regclass AND objid = c.oid {owned}) AS owned (classid, objid, owner) JOIN this ON true
                         JOIN pg_database ON datname = current_database()
                         JOIN pg_roles AS r ON r.oid = CASE owner WHEN 'pg_database_owner'::regrole THEN datdba ELSE owner END
                    WHERE NOT (rolsuper AND (classid, objid) <> ('pg_namespace'::regclass::oid, this.schema))

@@ -51,7 +51,10 @@ impl Run<'_> {
         let there = names.on(&session)?;
         match Begun::of(&session, &names.schema)? {
             Some(begun) if begun.opened => return refused("another run has opened the target", FINISH),
-            Some(begun) if plan.begun.as_ref().is_some_and(|own| *own != begun) => {
+            // It names the owner of the earlier run, or of this one.
+            Some(begun)
+                if plan.begun.as_ref().is_some_and(|own| *own != begun && begun != plan.marker(false)) =>
+            {
                 return refused("another run has begun another move", "Run idgenctl check.");
             }
             Some(_) if !there.contains(&names.schema) && !there.contains(&names.moving) => {
