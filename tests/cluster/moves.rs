@@ -934,11 +934,14 @@ fn an_owner_restores_nothing_of_others() {
     there.run("CREATE FUNCTION shared.accepted(integer) RETURNS boolean LANGUAGE sql AS 'SELECT mallory.take() = 1'");
     // A role that does not inherit has to say SET ROLE before that.
     target.run(
-        "REVOKE CREATE ON SCHEMA shared FROM mallory; CREATE ROLE both; ALTER ROLE mallory NOINHERIT; GRANT both TO mallory, app;
-         GRANT CREATE ON SCHEMA shared TO both",
+        "REVOKE CREATE ON SCHEMA shared FROM mallory; CREATE ROLE crowd; ALTER ROLE mallory NOINHERIT; GRANT crowd TO mallory, app;
+         GRANT CREATE ON SCHEMA shared TO crowd",
     );
     check("schema shared, in which mallory may create objects");
-    target.run("DROP OWNED BY both; DROP ROLE both; ALTER ROLE mallory INHERIT; ALTER SCHEMA shared OWNER TO mallory");
+    // The owner is its member, and has its rights, but it lacks the owner's.
+    target.run("REVOKE crowd FROM mallory");
+    check("schema shared, in which crowd may create objects");
+    target.run("DROP OWNED BY crowd; DROP ROLE crowd; ALTER ROLE mallory INHERIT; ALTER SCHEMA shared OWNER TO mallory");
     there.run("REVOKE CREATE ON SCHEMA shared FROM mallory");
     check("schema shared, in which mallory may create objects");
     target.run("ALTER SCHEMA shared OWNER TO postgres");

@@ -241,7 +241,7 @@ fn in_database<'a>(primary: &'a Member, database: &str, by_hand: &mut Vec<String
             let rows = session.run(
                 "SELECT concat_ws(', ', 'PUBLIC', string_agg(DISTINCT quote_ident(rolname), ', '))
                  FROM pg_default_acl, aclexplode(defaclacl) JOIN pg_roles AS r ON r.oid = grantee
-                 WHERE defaclrole = current_user::regrole AND defaclobjtype = 'n' AND grantee <> defaclrole",
+                 WHERE defaclrole = (SELECT oid FROM pg_roles WHERE rolname = current_user) AND defaclobjtype = 'n' AND grantee <> defaclrole",
             )?;
             let others = rows.row(0).string(0);
             let sql = format!(

@@ -76,7 +76,9 @@ fn of_warning(facts: &Facts, warning: &Warning) -> Finding {
     let is_kept = matches!(facts.keeper, Keeper::Patroni | Keeper::Operator);
     let has_hint = !is_kept || OF_CLOCKS.contains(&warning.code.as_str());
     let hint = warning.hint.clone().filter(|_| has_hint).unwrap_or_default();
-    facts.finding(&warning.code, severity, warning.message.clone(), hint)
+    // A hostile server must not pass for that finding, beside which all other hints are left out.
+    let code = Some(&*warning.code).filter(|code| *code != TWO_PRIMARIES.id).unwrap_or("warning");
+    facts.finding(code, severity, warning.message.clone(), hint)
 }
 
 fn in_database(facts: &Facts, database: &Database, all: &[Facts]) -> Vec<Finding> {

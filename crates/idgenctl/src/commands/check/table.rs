@@ -110,7 +110,7 @@ kinds! {
         "Give a standby that of its primary. Otherwise leave it: a change stops minting once there are ids.";
 
     COLUMN_TOO_SMALL: "column-too-small", Error, Any, "ids do not fit into {}",
-        "Make them bigint, which rewrites the tables under a lock.";
+        "Have their owners make them bigint, which rewrites the tables under a lock.";
     RIGHTS_MISSING: "rights-missing", Error, Any, "owners of columns that mint lack privileges: {}",
         "Grant them, if these roles are to mint.";
     PORTABLE_EDITION: "portable-edition", Error, Any,

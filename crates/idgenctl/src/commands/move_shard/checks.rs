@@ -87,8 +87,8 @@ pub fn state(plan: &Plan<'_>) -> Result<Option<At>> {
         Some(begun) if begun.opened && there.is_empty() => refused(
             "the target has lost its copy of the schema",
             format!(
-                "Schema {} of the source may have the only rows: do not drop it. If the shard has moved on to another \
-                 server, drop schema {} of the source, and the move has ended. Otherwise restore the target.",
+                "Schema {} of the source may have the only rows: do not drop it. If the tables have another schema on the target \
+                 now, or have moved on to another server, the move ends when you drop schema {} of the source.",
                 Session::identifier(&names.moved),
                 begun.marker()
             ),

@@ -5,7 +5,7 @@
 use super::plan::Plan;
 use crate::connection::session::Session;
 use crate::idgen::privileges::MAY_CREATE;
-use crate::terminal::error::{Result, refuse_any};
+use crate::terminal::error::{Result, refuse_any, refused};
 
 /// The beginning of a query: the objects of the schema `$1` and, if `$2`, those that they use.
 pub const USED: &str = "
@@ -29,6 +29,13 @@ pub const USED: &str = "
 pub fn look_at(plan: &Plan<'_>, name: &str) -> Result<(Session, String)> {
     let session = plan.source.primary().session()?;
     session.run("BEGIN ISOLATION LEVEL REPEATABLE READ")?;
+    // Without it, pg_dump would evaluate a view that takes the place of a sequence, as a superuser (CVE-2024-7348).
+    if session.run("SELECT FROM pg_settings WHERE name = 'restrict_nonsystem_relation_kind'")?.len() == 0 {
+        return refused(
+            "the source is of a release whose tables cannot be dumped safely",
+            "Update PostgreSQL there to 15.8, 16.4 or later.",
+        );
+    }
     let snapshot = format!("--snapshot={}", session.value("SELECT pg_export_snapshot()", &[])?);
     refuse_objects_of_others(plan, &session, name)?;
     refuse_names_of_others(plan, &session, name)?;
@@ -36,30 +43,32 @@ pub fn look_at(plan: &Plan<'_>, name: &str) -> Result<(Session, String)> {
 }
 
 /// Refuses objects that the owner must not restore, or cannot. The catalogs of the objects say who owns them: pg_shdepend
-/// leaves out predefined roles, such as pg_database_owner.
+/// leaves out predefined roles, such as pg_database_owner. What a role of which the restorer is a member has in the schema
+/// is the owner's choice. What the schema uses elsewhere is safe only with roles that can do all that the owner can.
 fn refuse_objects_of_others(plan: &Plan<'_>, session: &Session, name: &str) -> Result {
-    let owned: String = NAMED
-        .iter()
-        .chain(&OWNED)
-        .map(|(catalog, of)| {
-            format!(
-                "UNION ALL SELECT classid, objid, {of}owner FROM used JOIN {catalog} AS c
-             ON classid = '{catalog}'::regclass AND objid = c.oid "
-            )
-        })
-        .collect();
+    let inside = NAMED.map(|(catalog, of)| (catalog, of, format!("{of}namespace")));
+    let elsewhere = OWNED.map(|(catalog, of)| (catalog, of, "c.oid".to_owned()));
+    let owned = inside.into_iter().chain(elsewhere).map(|(catalog, of, schema)| {
+        format!(
+            "UNION ALL SELECT classid, objid, {of}owner, {schema} IN (this.schema, 'pg_toast'::regnamespace)
+             FROM this CROSS JOIN used JOIN {catalog} AS c ON classid = '{catalog}'::regclass AND objid = c.oid "
+        )
+    });
+    let owned: String = owned.collect();
     let others = session.value(
         &format!(
             "{USED}
              SELECT string_agg(what, ', ')
              FROM (SELECT DISTINCT format('%s of %s', pg_describe_object(classid, objid, 0), rolname)
-                   FROM (SELECT classid, objid, defaclrole FROM used JOIN pg_default_acl AS c
-                         ON classid = 'pg_default_acl'::regclass AND objid = c.oid {owned}) AS owned (classid, objid, owner) JOIN this ON true
-                        JOIN pg_database ON datname = current_database()
+                   FROM (SELECT classid, objid, defaclrole, true FROM used JOIN pg_default_acl AS c
+                         ON classid = 'pg_default_acl'::regclass AND objid = c.oid
+                         {owned}) AS owned (classid, objid, owner, is_inside)
+                        JOIN this ON true JOIN pg_namespace AS n ON n.oid = this.schema JOIN pg_database ON datname = current_database()
                         JOIN pg_roles AS r ON r.oid = CASE owner WHEN 'pg_database_owner'::regrole THEN datdba ELSE owner END
                    WHERE NOT (rolsuper AND (classid, objid) <> ('pg_namespace'::regclass::oid, this.schema))
-                     AND NOT coalesce((SELECT pg_has_role(o.oid, r.oid, 'MEMBER') FROM pg_roles AS o
-                                       WHERE o.rolname = $3 AND NOT o.rolsuper), false)
+                     AND NOT EXISTS (SELECT FROM pg_roles AS o WHERE NOT o.rolsuper AND CASE WHEN is_inside
+                                         THEN o.rolname = $3 AND pg_has_role(o.oid, r.oid, 'MEMBER')
+                                         ELSE (o.rolname = $3 OR o.oid = nspowner) AND pg_has_role(r.oid, o.oid, 'MEMBER') END)
                    LIMIT 5) AS found (what)"
         ),
         &[name, "t", &plan.restorer],
@@ -120,11 +129,14 @@ fn refuse_names_of_others(plan: &Plan<'_>, session: &Session, name: &str) -> Res
         ),
         &[name, "t"],
     )?;
+    let owner = "SELECT pg_get_userbyid(nspowner) FROM pg_namespace WHERE nspname = $1";
+    let owner = session.value(owner, &[name])?;
     let others = plan.target.primary().value(
         &format!("WITH names AS (SELECT name->>0 AS schema, name->>1 AS name FROM json_array_elements($1::json) AS name),
               others AS (SELECT r.oid, rolname, datdba FROM pg_roles AS r JOIN pg_database ON datname = current_database()
                          WHERE NOT rolsuper AND rolname <> 'pg_database_owner'
-                           AND NOT pg_has_role($2::name, r.oid, 'MEMBER') AND NOT pg_has_role(r.oid, $2::name, 'MEMBER'))
+                           AND NOT EXISTS (SELECT FROM pg_roles AS o WHERE o.rolname IN ($2, $3) AND NOT o.rolsuper
+                                               AND pg_has_role(r.oid, o.oid, 'MEMBER')))
          SELECT string_agg(DISTINCT what, ', ')
          FROM (SELECT format('%s %I, which the target lacks', CASE WHEN schema IS NULL THEN 'server' ELSE 'schema' END,
                              coalesce(schema, name))
@@ -142,7 +154,7 @@ fn refuse_names_of_others(plan: &Plan<'_>, session: &Session, name: &str) -> Res
                ) AS o (namespace, found, owner) ON found = name LEFT JOIN pg_namespace AS n ON n.oid = namespace
                     JOIN others AS r ON r.oid = CASE owner WHEN 'pg_database_owner'::regrole THEN datdba ELSE owner END
                WHERE nspname IS NOT DISTINCT FROM schema) AS found (what)"),
-        &[&names, &plan.restorer],
+        &[&names, &plan.restorer, &owner],
     )?;
     refuse_any(
         &others,
