@@ -543,6 +543,23 @@ fn what_a_killed_move_has_left_at_work_is_ended() {
     run(the_move(&source, &target));
 }
 
+/// pg_dump reads a sequence by its name, as a superuser, and so would evaluate an index expression of a table that the
+/// owner had put in its place.
+#[test]
+fn nothing_takes_the_place_of_a_sequence_that_is_dumped() {
+    let (source, target, meddler) = two_servers();
+    run_as_owner(&source, "CREATE SEQUENCE insta5.s");
+    let drops = |_: &mut Child| {
+        for change in ["DROP SEQUENCE insta5_moving.s", "ALTER SCHEMA insta5_moving RENAME TO other"] {
+            let sql = format!("SET lock_timeout = '1s'; {change}");
+            let refused = source.connect_as("app").batch_execute(&sql).unwrap_err();
+            assert_eq!(refused.code().unwrap().code(), "55P03", "{refused:?}");
+        }
+    };
+    meddler.succeeds(&[], COPYING, drops);
+    assert_eq!(target.value::<i64>("SELECT nextval('insta5.s')"), 1);
+}
+
 /// A move that can only be finished is not finished with another schema of the name, such as that of an old copy of the
 /// source, and no hint leads to the loss of the rows.
 #[test]

@@ -45,7 +45,7 @@ pub fn measure(session: &Session, base: Base) -> Result<Ahead> {
         let before = base.time();
         let text = session.value("SELECT extract(epoch FROM clock_timestamp())", &[])?;
         let after = base.time();
-        let clock: f64 = text.parse().map_err(|_| {
+        let clock = text.parse().ok().filter(|clock: &f64| clock.is_finite()).ok_or_else(|| {
             Error::refused(format!("{} shows no time: {text}", session.server()), "Is that PostgreSQL?")
         })?;
         let ahead = Ahead { least: clock - after, most: clock - before };

@@ -37,6 +37,13 @@ pub fn look_at(plan: &Plan<'_>, name: &str) -> Result<(Session, String)> {
         );
     }
     let snapshot = format!("--snapshot={}", session.value("SELECT pg_export_snapshot()", &[])?);
+    // pg_dump reads a sequence by its name, as a superuser, and planning that would evaluate an index expression of a
+    // table that has taken the place. PostgreSQL has no other lock for sequences, nor for a schema.
+    session.run("SET LOCAL lock_timeout = '10s'")?;
+    session.query("SELECT FROM pg_namespace WHERE nspname = $1 FOR UPDATE", &[name])?;
+    let sequences = "SELECT FROM pg_class WHERE relkind = 'S' AND relnamespace = (
+                         SELECT oid FROM pg_namespace WHERE nspname = $1) FOR UPDATE";
+    session.query(sequences, &[name])?;
     refuse_objects_of_others(plan, &session, name)?;
     refuse_names_of_others(plan, &session, name)?;
     Ok((session, snapshot))
@@ -159,7 +166,7 @@ fn refuse_names_of_others(plan: &Plan<'_>, session: &Session, name: &str) -> Res
     refuse_any(
         &others,
         format!("{} must not restore what may use objects of others on the target", plan.restorer),
-        "Have a superuser create what the target lacks. Everything that the schema uses must be in schemas that belong to \
+        "Have its owner create what the target lacks, or a superuser what belongs to superusers. Everything that the schema uses must be in schemas that belong to \
          superusers or that role, and in which only they may create objects: move it to such a schema on both servers, for \
          example by ALTER EXTENSION ... SET SCHEMA. Have other roles drop their own objects.",
     )
