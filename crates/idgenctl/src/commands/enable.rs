@@ -236,7 +236,7 @@ fn in_database<'a>(primary: &'a Member, database: &str, by_hand: &mut Vec<String
         }
         None => {
             check_unused(session, database)?;
-            // Default privileges may give others CREATE. In one transaction: if another session creates the schema
+            // Default privileges may give others CREATE, and event triggers may be theirs. In one transaction: if another session creates the schema
             // first, all of it fails.
             let rows = session.run(
                 "SELECT concat_ws(', ', 'PUBLIC', string_agg(DISTINCT quote_ident(rolname), ', '))
@@ -245,7 +245,7 @@ fn in_database<'a>(primary: &'a Member, database: &str, by_hand: &mut Vec<String
             )?;
             let others = rows.row(0).string(0);
             let sql = format!(
-                "CREATE SCHEMA idgen; REVOKE ALL ON SCHEMA idgen FROM {others}; GRANT USAGE ON SCHEMA idgen TO PUBLIC;
+                "SET LOCAL session_replication_role = replica; CREATE SCHEMA idgen; REVOKE ALL ON SCHEMA idgen FROM {others}; GRANT USAGE ON SCHEMA idgen TO PUBLIC;
                  CREATE EXTENSION idgen SCHEMA idgen"
             );
             let what = format!("create the extension in the schema idgen of database \"{database}\"");
