@@ -236,8 +236,8 @@ fn in_database<'a>(primary: &'a Member, database: &str, by_hand: &mut Vec<String
         }
         None => {
             check_unused(session, database)?;
-            // Default privileges may give others CREATE, and event triggers may be theirs. In one transaction: if another session creates the schema
-            // first, all of it fails.
+            // Default privileges may give others CREATE, and event triggers may call their functions. In one
+            // transaction: if another session creates the schema first, all of it fails.
             let rows = session.run(
                 "SELECT concat_ws(', ', 'PUBLIC', string_agg(DISTINCT quote_ident(rolname), ', '))
                  FROM pg_default_acl, aclexplode(defaclacl) JOIN pg_roles AS r ON r.oid = grantee
