@@ -1145,13 +1145,15 @@ fn a_run_whose_turn_is_over_changes_nothing() {
         (Before, Target, "pg_temp.snowflake_reopen_shard"),
         UNDONE,
     ] {
-        let act = |_: &mut Child| {
+        let act = |sleeper: &mut Child| {
+            kill("STOP", sleeper.id() as i32).unwrap();
             [&source, &target].iter().for_each(|server| server.run(LOSE_LOCK));
             let finish = ["--finish"];
             run(move_with(if place(&source).0 == "insta5" { &[] } else { &finish }, &source, &target));
             source.run(FORGET);
             run(the_move(&target, &source));
             target.run(FORGET);
+            kill("CONT", sleeper.id() as i32).unwrap();
         };
         let said = meddler.fails(meddler.moves(&[]), moment, act, &[]);
         assert!(!said.contains("undone: the source has"), "{moment:?}: {said}");
