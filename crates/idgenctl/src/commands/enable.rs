@@ -4,7 +4,7 @@ use crate::cli::Cli;
 use crate::connection::session::Session;
 use crate::idgen::library::{self, State, Warning};
 use crate::idgen::preload::{Keeper, Preload};
-use crate::idgen::privileges::MAY_CREATE;
+use crate::idgen::privileges::{MAY_CREATE, new_schema};
 use crate::terminal::error::{Error, Result, refused};
 use crate::terminal::output::{self, note};
 use crate::terminal::signals;
@@ -236,17 +236,11 @@ fn in_database<'a>(primary: &'a Member, database: &str, by_hand: &mut Vec<String
         }
         None => {
             check_unused(session, database)?;
-            // Default privileges may give others CREATE, and event triggers may call their functions. In one
-            // transaction: if another session creates the schema first, all of it fails.
-            let rows = session.run(
-                "SELECT concat_ws(', ', 'PUBLIC', string_agg(DISTINCT quote_ident(rolname), ', '))
-                 FROM pg_default_acl, aclexplode(defaclacl) JOIN pg_roles AS r ON r.oid = grantee
-                 WHERE defaclrole = (SELECT oid FROM pg_roles WHERE rolname = current_user) AND defaclobjtype = 'n' AND grantee <> defaclrole",
-            )?;
-            let others = rows.row(0).string(0);
+            // In one transaction: if another session creates the schema first, all of it fails. Event triggers may call
+            // functions of other roles.
             let sql = format!(
-                "SET LOCAL session_replication_role = replica; CREATE SCHEMA idgen; REVOKE ALL ON SCHEMA idgen FROM {others}; GRANT USAGE ON SCHEMA idgen TO PUBLIC;
-                 CREATE EXTENSION idgen SCHEMA idgen"
+                "SET LOCAL session_replication_role = replica; {}; CREATE EXTENSION idgen SCHEMA idgen",
+                new_schema(session, SCHEMA)?
             );
             let what = format!("create the extension in the schema idgen of database \"{database}\"");
             steps.push(Step { what, session, sql });

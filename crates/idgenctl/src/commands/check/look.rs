@@ -19,6 +19,9 @@ use crate::topology::clock::{self, Base};
 use crate::topology::cluster::RECEIVES_AS;
 use crate::topology::fleet::Member;
 
+/// A time limit for what is read outside of the databases, for a server whose every answer is slow.
+const OF_SERVER: Duration = Duration::from_secs(200);
+
 /// Time limits for all databases of a server, and for each of them, so that a slow one leaves time for the others.
 const OF_ALL: Duration = Duration::from_secs(120);
 const OF_ONE: Duration = Duration::from_secs(10);
@@ -50,8 +53,10 @@ fn why(error: &Error) -> String {
 }
 
 fn facts(server: &Server, base: Base, session: Result<Session>) -> Result<Facts> {
+    let session = limited(session?, PATIENCE)?;
+    session.end.set(Some(Instant::now() + OF_SERVER));
     let Member { session, system, timeline, is_standby, has_patroni, identity, .. } =
-        Member::with(server, limited(session?, PATIENCE)?)?;
+        Member::with(server, session)?;
     let clock = clock::measure(&session, base)?;
     // The configuration files may be broken.
     let preload = Preload::of(&session).ok();
@@ -162,26 +167,28 @@ fn integer(text: &str) -> Option<i32> {
         {
             i64::from_str_radix(digits, 8).ok()?
         }
-        None => digits.parse::<f64>().ok()?.round_ties_even() as i64,
+        None => digits.parse::<f64>().ok().filter(|number| number.is_finite())?.round_ties_even() as i64,
     };
     i32::try_from(if text.trim().starts_with('-') { -number } else { number }).ok()
 }
 
 /// Looks into each database, one after another: there may be more databases than connections. Those that have appeared
-/// in the meantime follow, because a tenant may copy and drop one.
+/// in the meantime follow, because a tenant may copy and drop one, but not without end.
 fn databases(server: &Server, session: &Session) -> Result<Vec<Database>> {
     let (began, mut databases, mut seen) = (Instant::now(), Vec::new(), HashSet::new());
     loop {
+        let is_late = began.elapsed() > OF_ALL;
         // Every server has template0, to which clients cannot connect.
         let all =
             "SELECT datname, oid FROM pg_database WHERE datallowconn OR datname <> 'template0' ORDER BY 1";
         let rows = session.run(all)?;
         let new: Vec<_> = rows.iter().filter(|row| seen.insert(row.string(1))).collect();
-        if new.is_empty() {
-            return Ok(databases);
-        }
+        let is_last = new.is_empty() || is_late;
         for row in new {
             databases.extend(database(server, session, began, row.string(0), &row.string(1))?);
+        }
+        if is_last {
+            return Ok(databases);
         }
     }
 }

@@ -80,7 +80,8 @@ pub fn state(plan: &Plan<'_>) -> Result<Option<At>> {
                 true => Ok(Some(At::Complete)),
                 false => refused(
                     format!("the target has schema {}, but may not mint for its shard", names.schema),
-                    "Check that --to names the server to which the schema moved. Add the shard to its list only if no other server has it.",
+                    "Check that --to names the server to which the schema moved. Add the shard to its list only if no other server \
+                     has it.",
                 ),
             }
         }

@@ -3,6 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::connection::session::Session;
+use crate::idgen::privileges::new_schema;
 use crate::terminal::error::Result;
 use crate::terminal::output::note;
 
@@ -76,20 +77,10 @@ impl Names {
         session.run(&rename(&self.moving, &self.schema)).map(drop)
     }
 
-    /// Renames the schema so that clients no longer find it, and keeps its name, in the session's transaction. Whatever
-    /// the default privileges are, others only get USAGE on the empty schema.
+    /// Renames the schema so that clients no longer find it, and keeps its name, in the session's transaction.
     pub fn take(&self, session: &Session) -> Result {
-        let (away, name) = (rename(&self.schema, &self.moving), Session::identifier(&self.schema));
-        session.run(&format!("{away}; CREATE SCHEMA {name}; {}", set_comment(&self.schema, KEPT)))?;
-        let given = session.query(
-            "SELECT format('REVOKE ALL ON SCHEMA %I FROM %I', nspname, rolname)
-             FROM pg_namespace, aclexplode(nspacl) AS given JOIN pg_roles AS r ON r.oid = grantee
-             WHERE nspname = $1 AND grantee <> nspowner",
-            &[&self.schema],
-        )?;
-        given.iter().try_for_each(|row| session.run(&row.string(0)).map(drop))?;
-        let sql = format!("REVOKE ALL ON SCHEMA {name} FROM PUBLIC; GRANT USAGE ON SCHEMA {name} TO PUBLIC");
-        session.run(&sql).map(drop)
+        let (away, kept) = (rename(&self.schema, &self.moving), new_schema(session, &self.schema)?);
+        session.run(&format!("{away}; {kept}; {}", set_comment(&self.schema, KEPT))).map(drop)
     }
 }
 

@@ -70,7 +70,8 @@ fn refuse_objects_of_others(plan: &Plan<'_>, session: &Session, name: &str) -> R
                    FROM (SELECT classid, objid, defaclrole, true FROM used JOIN pg_default_acl AS c
                          ON classid = 'pg_default_acl'::regclass AND objid = c.oid
                          {owned}) AS owned (classid, objid, owner, is_inside)
-                        JOIN this ON true JOIN pg_namespace AS n ON n.oid = this.schema JOIN pg_database ON datname = current_database()
+                        JOIN this ON true JOIN pg_namespace AS n ON n.oid = this.schema
+                        JOIN pg_database ON datname = current_database()
                         JOIN pg_roles AS r ON r.oid = CASE owner WHEN 'pg_database_owner'::regrole THEN datdba ELSE owner END
                    WHERE NOT (rolsuper AND (classid, objid) <> ('pg_namespace'::regclass::oid, this.schema))
                      AND NOT EXISTS (SELECT FROM pg_roles AS o WHERE NOT o.rolsuper AND CASE WHEN is_inside
@@ -166,9 +167,10 @@ fn refuse_names_of_others(plan: &Plan<'_>, session: &Session, name: &str) -> Res
     refuse_any(
         &others,
         format!("{} must not restore what may use objects of others on the target", plan.restorer),
-        "Have its owner create what the target lacks, or a superuser what belongs to superusers. Everything that the schema uses must be in schemas that belong to \
-         superusers or that role, and in which only they may create objects: move it to such a schema on both servers, for \
-         example by ALTER EXTENSION ... SET SCHEMA. Have other roles drop their own objects.",
+        "Have its owner create what the target lacks, or a superuser what belongs to superusers. Everything that the schema \
+         uses must be in schemas that belong to superusers or that role, and in which only they may create objects: move it \
+         to such a schema on both servers, for example by ALTER EXTENSION ... SET SCHEMA. Have other roles drop their own \
+         objects.",
     )
 }
 

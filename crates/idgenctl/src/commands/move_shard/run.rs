@@ -74,10 +74,14 @@ impl Turn {
         Ok(())
     }
 
+    /// The session that holds the lock of a side.
+    fn holder(&self, side: &Side<'_>) -> Option<&Session> {
+        if side.role == "source" { Some(&self.source) } else { self.target.as_ref() }
+    }
+
     /// Fails if the turn on a side is over.
     pub fn prove(&self, side: &Side<'_>) -> Result {
-        let session = if side.role == "source" { Some(&self.source) } else { self.target.as_ref() };
-        if session.is_some_and(|session| session.run("SELECT").is_ok()) {
+        if self.holder(side).is_some_and(|session| session.run("SELECT").is_ok()) {
             return Ok(());
         }
         refused(
@@ -98,15 +102,15 @@ impl Turn {
     /// sessions such a name, so sessions of other roles do not count, nor those that begin later, whatever the clock says.
     pub fn end_others(&self, side: &Side<'_>, place: &Place<'_>) -> Result {
         let session = self.session(side, place)?;
-        let own = self.target.iter().chain([&self.source]).map(|session| session.pid().to_string());
-        let own = own.collect::<Vec<_>>().join(",");
+        // The session of the other side may have the pid of another one here.
+        let own = self.holder(side).map_or(0, Session::pid);
         let others = session.value(
             "SELECT coalesce(json_agg(json_build_array(pid, backend_start)), '[]') FROM pg_stat_activity
-             WHERE pid <> ALL ($2::integer[] || pg_backend_pid())
+             WHERE pid NOT IN ($2::integer, pg_backend_pid())
                AND (usesysid IN (SELECT oid FROM pg_roles WHERE rolsuper)
                     AND starts_with(application_name, 'idgenctl move ')
                     OR usename IN (SELECT json_array_elements_text($3::json)) AND application_name = $1)",
-            &[&place.name, &format!("{{{own}}}"), &json!(self.restorers).to_string()],
+            &[&place.name, &own.to_string(), &json!(self.restorers).to_string()],
         )?;
         let ask = || {
             let ended = session.query(
