@@ -1415,8 +1415,16 @@ fn a_tenant_who_interferes_does_not_keep_a_move_from_being_undone() {
     source.run("DROP SCHEMA insta5_moved");
     assert_eq!(state(&source, &target), before);
 
-    // A lock on the copy interferes on the target.
+    // A new name hides the schema, and a lock on the copy interferes on the target.
     meddler.kills(meddler.moves(&[]), ADVANCED);
+    run_as_owner(&source, "ALTER SCHEMA insta5_moving RENAME TO other");
+    for how in ["--undo", "--finish"] {
+        refused(
+            move_with(&[how], &source, &target),
+            &["renamed the schema there, rename it to insta5_moving"],
+        );
+    }
+    run_as_owner(&source, "ALTER SCHEMA other RENAME TO insta5_moving");
     let mut holder = target.connect();
     holder.run("BEGIN; LOCK TABLE insta5_moving.users");
     ends(move_with(&["--undo"], &source, &target), 0, &["the target may still have a copy"]);

@@ -1,7 +1,7 @@
 //! Checks that run while clients keep working. They change nothing.
 
 use super::lists;
-use super::names::shown;
+use super::names::{look_for, shown};
 use super::plan::Plan;
 use super::rights::USED;
 use super::sides::{Place, Side};
@@ -99,6 +99,7 @@ pub fn state(plan: &Plan<'_>) -> Result<Option<At>> {
         Some(begun) if !begun.opened && is_free && is_open != is_closed => {
             Ok(Some(if is_open { At::Open } else { At::Moving }))
         }
+        Some(begun) if !begun.opened && here.is_empty() => refused(found, look_for(&names.moving, begun)),
         Some(_) => refused(found, "Drop or rename what is not part of this move."),
     }
 }
