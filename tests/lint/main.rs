@@ -3,12 +3,12 @@
 //! need no server.
 
 mod arrows;
+mod blocks;
 mod errors;
 mod kubernetes;
 mod layout;
 mod markdown;
 mod pages;
-mod paste;
 mod pictures;
 mod strangers;
 mod stray;
@@ -16,6 +16,8 @@ mod workflows;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use regex::Regex;
 
 /// The top folder of the project.
 fn top() -> &'static Path {
@@ -43,6 +45,15 @@ fn files(folder: &str, end: &str) -> Vec<String> {
     }
     found.sort();
     found
+}
+
+/// A text on one line, so that a sentence is found wherever its lines end.
+fn in_one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn regex(pattern: &str) -> Regex {
+    Regex::new(pattern).expect("a regular expression")
 }
 
 /// Fails with all complaints, if there are any.
