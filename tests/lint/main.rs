@@ -14,8 +14,10 @@ mod strangers;
 mod stray;
 mod workflows;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use regex::Regex;
 
@@ -52,8 +54,13 @@ fn in_one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-fn regex(pattern: &str) -> Regex {
-    Regex::new(pattern).expect("a regular expression")
+/// A regular expression, which is compiled once.
+fn regex(pattern: &str) -> &'static Regex {
+    static KNOWN: Mutex<BTreeMap<String, &Regex>> = Mutex::new(BTreeMap::new());
+    let mut known = KNOWN.lock().expect("no panic");
+    known.entry(pattern.to_owned()).or_insert_with(|| {
+        Box::leak(Box::new(Regex::new(pattern).unwrap_or_else(|error| panic!("{pattern}: {error}"))))
+    })
 }
 
 /// Fails with all complaints, if there are any.
