@@ -7,12 +7,16 @@ use crate::read;
 
 const FOLDER: &str = "packaging/kubernetes";
 
-fn manifest(name: &str) -> Yaml {
-    let path = format!("{FOLDER}/{name}");
-    let mut documents =
-        YamlLoader::load_from_str(&read(&path)).unwrap_or_else(|error| panic!("{path}: {error}"));
+/// The only document of a file.
+pub fn parse(path: &str, text: &str) -> Yaml {
+    let mut documents = YamlLoader::load_from_str(text).unwrap_or_else(|error| panic!("{path}: {error}"));
     assert_eq!(documents.len(), 1, "{path}");
     documents.remove(0)
+}
+
+fn manifest(name: &str) -> Yaml {
+    let path = format!("{FOLDER}/{name}");
+    parse(&path, &read(&path))
 }
 
 /// The value at a path of keys, in which numbers are list items.
