@@ -66,7 +66,7 @@ fn missing_tests(path: &str, page: &str, tests: &BTreeMap<String, Vec<String>>) 
 
 #[test]
 fn tests_that_pages_name_are_there() {
-    let sources = ["src", "crates", "tests"].into_iter().flat_map(|folder| files(folder, ".rs"));
+    let sources = ["src", "crates", "tests", "benches"].into_iter().flat_map(|folder| files(folder, ".rs"));
     let sources = sources.chain(files("tests/pg_regress/sql", ".sql"));
     let tests = sources.map(|path| (path.clone(), test_functions(&read(&path)))).collect();
     assert_all(|path, page| missing_tests(path, page, &tests));
