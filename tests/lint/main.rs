@@ -1,6 +1,6 @@
 //! Checks that the compiler cannot make: the dependencies between modules, the errors of SQL, the names and numbers on
-//! the pages, the pictures, stray files, the manifests, the workflows, and the blocks that people paste. These tests
-//! need no server.
+//! the pages, the pictures, stray files, the manifests, the workflows, the messages of installers, and the blocks that
+//! people paste. These tests need no server.
 
 mod arrows;
 mod blocks;
@@ -10,6 +10,7 @@ mod layout;
 mod markdown;
 mod pages;
 mod pictures;
+mod programs;
 mod strangers;
 mod stray;
 mod workflows;
