@@ -27,7 +27,7 @@ fn goes_on(block: &[&str]) -> Option<&'static str> {
         lines.iter().filter_map(|line| Some(line.split("    #").next()?.trim_end())).collect();
     // Only outside of quotes.
     let several = codes.iter().any(|code| code.split('"').step_by(2).any(|part| part.contains(';')));
-    let of_one = |code: &&str| ["&&", "\\", "|"].iter().any(|end| code.ends_with(end));
+    let of_one = |code: &&str| ["&&", "\\"].iter().any(|end| code.ends_with(end));
     (several || !codes[..codes.len() - 1].iter().all(of_one)).then_some("goes on after an error")
 }
 
