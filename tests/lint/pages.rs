@@ -1,6 +1,6 @@
 //! Statements of the pages about the code: the tests that guard a promise, paths, links, versions, and code for ORMs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
@@ -230,4 +230,15 @@ fn versions_of_the_table_of_tools_are_those_that_are_run() {
             );
         }
     }
+}
+
+#[test]
+fn alerts_leave_out_the_mistakes_of_callers() {
+    let (page, alerts) =
+        (in_one_line(&read("docs/reference.md")), read("docs/examples/prometheus/alerts.yml"));
+    let names = |sentence: &str, text: &str| -> BTreeSet<String> {
+        let sentence = regex(sentence).captures(text).expect("the list");
+        regex(r"\w+_\w+").find_iter(&sentence[1]).map(|name| name.as_str().to_owned()).collect()
+    };
+    assert_eq!(names(r"([^.]*) are the caller's mistakes", &page), names(r#"reason!~"([^"]*)""#, &alerts));
 }
