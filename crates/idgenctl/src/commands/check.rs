@@ -48,7 +48,11 @@ pub fn run(cli: &Cli, arguments: &Check) -> Result<u8> {
             Err(finding) => findings.push(*finding),
         }
     }
-    let all_answer = findings.is_empty();
+    let ignored: Vec<&String> = arguments.ignore.iter().chain(&fleet.ignore).collect();
+    let counts = |Finding { id, server, .. }: &Finding| {
+        !ignored.iter().any(|text| *text == id || **text == format!("{id}:{server}"))
+    };
+    let all_answer = !findings.iter().any(counts);
     let lines: Vec<Value> = names.iter().map(|name| line(name, &all)).collect();
     findings.extend(fleet_rules::judge(&all, &names, all_answer));
     // All other hints assume that only one of the primaries has clients.
@@ -57,10 +61,7 @@ pub fn run(cli: &Cli, arguments: &Check) -> Result<u8> {
         others.for_each(|finding| finding.hint.clear());
     }
     let count = findings.len();
-    let ignored: Vec<&String> = arguments.ignore.iter().chain(&fleet.ignore).collect();
-    findings.retain(|Finding { id, server, .. }| {
-        !ignored.iter().any(|text| *text == id || **text == format!("{id}:{server}"))
-    });
+    findings.retain(counts);
     let number = count - findings.len();
     let order = |name: &str| names.iter().position(|other| *other == name);
     findings.sort_by_key(|finding| (finding.severity, order(&finding.server)));

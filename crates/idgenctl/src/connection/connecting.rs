@@ -22,16 +22,15 @@ pub fn connect(server: &str, parameters: &HashMap<String, String>) -> Result<Con
     // Only verbose messages contain the SQLSTATE.
     connection.set_error_verbosity(Verbosity::Verbose);
     ignore_notices(&connection);
-    let limit = parameters.get("connect_timeout").and_then(|text| text.trim().parse::<u64>().ok());
-    let limit = limit.filter(|seconds| *seconds > 0);
+    let limit = parameters.get("connect_timeout").and_then(|text| text.trim().parse::<f64>().ok());
+    let limit = limit.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let limit = limit.filter(|limit| !limit.is_zero());
     let began = Instant::now();
     let mut next = Status::Writing;
     loop {
         go_on()?;
-        if let Some(seconds) = limit
-            && began.elapsed() > Duration::from_secs(seconds)
-        {
-            return Err(Error::NoAnswer { server: server.into(), seconds });
+        if limit.is_some_and(|limit| began.elapsed() > limit) {
+            return Err(Error::NoAnswer { server: server.into(), seconds: began.elapsed().as_secs() });
         }
         if !is_ready(&connection, next) {
             continue;

@@ -27,6 +27,8 @@ pub struct Session {
     patience: Cell<Option<Duration>>,
     /// A deadline for all statements together.
     pub end: Cell<Option<Instant>>,
+    /// The size of all answers.
+    pub received: Cell<usize>,
     /// For a second session, which finds out what this one waits for. Empty in that one.
     parameters: HashMap<String, String>,
 }
@@ -34,8 +36,8 @@ pub struct Session {
 impl Session {
     pub fn connect(server: &str, parameters: HashMap<String, String>) -> Result<Session> {
         let connection = connecting::connect(server, &parameters)?;
-        let (patience, end) = (Cell::new(Some(PATIENCE)), Cell::new(None));
-        Ok(Session { connection, server: server.into(), patience, end, parameters })
+        let (patience, end, received) = (Cell::new(Some(PATIENCE)), Cell::new(None), Cell::new(0));
+        Ok(Session { connection, server: server.into(), patience, end, received, parameters })
     }
 
     pub fn server(&self) -> &str {
@@ -160,7 +162,9 @@ impl Session {
                     let text = |value| String::from_utf8_lossy(value).into_owned();
                     let values = (0..result.nfields()).map(|column| result.value(0, column).map(text));
                     let row: Vec<_> = values.collect();
-                    size += row.iter().flatten().map(String::len).sum::<usize>() + 24 * (row.len() + 1);
+                    let bytes = row.iter().flatten().map(String::len).sum::<usize>() + 24 * (row.len() + 1);
+                    size += bytes;
+                    self.received.set(self.received.get() + bytes);
                     rows.push(row);
                 }
                 Status::TuplesOk | Status::CommandOk | Status::EmptyQuery => {

@@ -8,7 +8,6 @@ use crate::idgen::columns::Column;
 use crate::idgen::library::State;
 use crate::idgen::preload::Keeper;
 use crate::topology::clock::Ahead;
-use crate::topology::cluster::Lineage;
 
 #[derive(Default)]
 pub struct Facts {
@@ -74,13 +73,11 @@ pub struct Database {
     pub has_portable: bool,
     /// Schemas whose move from here has begun and not ended.
     pub moving: Vec<String>,
+    /// How much it sent.
+    pub bytes: usize,
 }
 
 impl Facts {
-    pub fn lineage(&self) -> Lineage<'_> {
-        Lineage { system: &self.system, timeline: self.timeline, is_standby: self.is_standby }
-    }
-
     /// The shards that the server may mint for. With Citus, an empty list means none.
     pub fn shards(&self) -> Option<ShardSet> {
         let parse = || {

@@ -29,6 +29,11 @@ impl Finding {
         self
     }
 
+    /// What it says, of whichever server.
+    pub fn content(&self) -> (&str, Option<&str>, &str) {
+        (&self.id, self.database.as_deref(), &self.message)
+    }
+
     pub fn line(&self) -> String {
         let Finding { id, server, message, hint, .. } = self;
         let severity = format!("{:?}", self.severity).to_lowercase();

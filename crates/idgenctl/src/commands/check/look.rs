@@ -11,9 +11,9 @@ use super::table::{SERVER_NOT_SEEN, UNREACHABLE};
 use crate::commands::marker::Begun;
 use crate::connection::server::Server;
 use crate::connection::session::{PATIENCE, Row, Session};
-use crate::idgen::columns;
-use crate::idgen::library;
 use crate::idgen::preload::{Keeper, Preload};
+use crate::idgen::privileges::{KEPT, KEPT_NAMES};
+use crate::idgen::{columns, library};
 use crate::terminal::error::{Error, Result, refused};
 use crate::topology::clock::{self, Base};
 use crate::topology::cluster::RECEIVES_AS;
@@ -25,6 +25,9 @@ const OF_SERVER: Duration = Duration::from_secs(200);
 /// Time limits for all databases of a server, and for each of them, so that a slow one leaves time for the others.
 const OF_ALL: Duration = Duration::from_secs(120);
 const OF_ONE: Duration = Duration::from_secs(10);
+
+/// How much all of them may send. A hostile server may have any number of databases.
+const MOST_BYTES: usize = 256 << 20;
 
 /// The facts about a server, or a finding that it cannot be examined.
 pub fn at(server: &Server, base: Base) -> std::result::Result<Facts, Box<Finding>> {
@@ -119,7 +122,7 @@ fn facts(server: &Server, base: Base, session: Result<Session>) -> Result<Facts>
 
 /// Sets a statement_timeout below the session's patience, because the owner of a database may have slowed it down.
 fn limited(session: Session, patience: Duration) -> Result<Session> {
-    session.run(&format!("SET statement_timeout = '{} s'", patience.as_secs() - 1))?;
+    session.run(&format!("SET statement_timeout = {}", (patience.as_millis() * 9 / 10).max(1)))?;
     Ok(session)
 }
 
@@ -172,72 +175,86 @@ fn integer(text: &str) -> Option<i32> {
     i32::try_from(if text.trim().starts_with('-') { -number } else { number }).ok()
 }
 
-/// Looks into each database, one after another: there may be more databases than connections. Those that have appeared
-/// in the meantime follow, because a tenant may copy and drop one, but not without end.
+/// Looks into each database, one after another: there may be more databases than connections. Each gets its share of
+/// the time that is left, so that no tenant uses up that of others, and again what slow ones are given when it is more.
+/// Those that have appeared in the meantime follow, because a tenant may copy and drop one.
 fn databases(server: &Server, session: &Session) -> Result<Vec<Database>> {
-    let (began, mut databases, mut seen) = (Instant::now(), Vec::new(), HashSet::new());
+    let (end, mut databases, mut seen, mut bytes) = (Instant::now() + OF_ALL, Vec::new(), HashSet::new(), 0);
     loop {
-        let is_late = began.elapsed() > OF_ALL;
         // Every server has template0, to which clients cannot connect.
         let all =
             "SELECT datname, oid FROM pg_database WHERE datallowconn OR datname <> 'template0' ORDER BY 1";
         let rows = session.run(all)?;
-        let new: Vec<_> = rows.iter().filter(|row| seen.insert(row.string(1))).collect();
-        let is_last = new.is_empty() || is_late;
-        for row in new {
-            databases.extend(database(server, session, began, row.string(0), &row.string(1))?);
+        let new: Vec<_> = rows.iter().filter(|row| !seen.contains(&row.string(1))).collect();
+        for (number, row) in new.iter().enumerate() {
+            let (name, left) = (row.string(0), end.saturating_duration_since(Instant::now()));
+            let others = new.len() - number;
+            if left.is_zero() || bytes > MOST_BYTES {
+                let why = format!("what was before took too long, or was too much, so {others} are left out");
+                databases.push(Database { name, not_seen: Some(why), ..Database::default() });
+                return Ok(databases);
+            }
+            let limit = OF_ONE.min(left / u32::try_from(others).unwrap_or(u32::MAX));
+            let (is_late, database) = database(server, session, limit, name, &row.string(1))?;
+            if !is_late || limit == OF_ONE {
+                bytes += database.as_ref().map_or(0, |database| database.bytes);
+                databases.extend(database);
+                seen.insert(row.string(1));
+            }
         }
-        if is_last {
+        if new.is_empty() {
             return Ok(databases);
         }
     }
 }
 
-/// A database, unless it has been dropped.
+/// Whether a database took too long, and what is known about it, unless it has been dropped.
 fn database(
     server: &Server,
     session: &Session,
-    began: Instant,
+    limit: Duration,
     name: String,
     oid: &str,
-) -> Result<Option<Database>> {
-    let look = || match began.elapsed() > OF_ALL {
-        true => refused("the databases before it took too long", ""),
-        false => inside(server, &name, oid),
-    };
+) -> Result<(bool, Option<Database>)> {
+    let look = || inside(server, &name, oid, limit);
     let exists = || Ok(session.query("SELECT FROM pg_database WHERE oid = $1::oid", &[oid])?.len() > 0);
     let seen = match look() {
         // A standby may cancel a query that conflicts with replay, and a tenant may drop what is being read.
         Err(error) if matches!(error.code(), "40001" | "XX000") => look(),
         seen => seen,
     };
-    let inside = match seen {
-        // It has been dropped, not renamed.
-        Err(error) if error.code() == "3D000" && !exists()? => return Ok(None),
-        // The owner can make a database hang. If the whole server hangs, so does this statement.
-        Err(error @ Error::NoAnswer { .. }) => {
-            session.run("")?;
-            Database { not_seen: Some(why(&error)), ..Database::default() }
-        }
-        Err(error) => Database { not_seen: Some(why(&error)), ..Database::default() },
-        Ok(inside) => inside,
-    };
-    Ok(Some(Database { name, ..inside }))
+    let Err(error) = seen else { return Ok((false, Some(Database { name, ..seen? }))) };
+    // The owner can make a database hang. If the whole server hangs, so does this statement.
+    session.run("")?;
+    // It has been dropped, not renamed.
+    let is_dropped = error.code() == "3D000" && !exists()?;
+    let is_late = matches!(error, Error::NoAnswer { .. }) || error.code() == "57014";
+    let database = Database { name, not_seen: Some(why(&error)), ..Database::default() };
+    Ok((is_late, (!is_dropped).then_some(database)))
 }
 
-fn inside(server: &Server, database: &str, oid: &str) -> Result<Database> {
-    let end = Instant::now() + OF_ONE;
-    let session = limited(server.connect_to(database)?, OF_ONE)?;
+fn inside(server: &Server, database: &str, oid: &str, limit: Duration) -> Result<Database> {
+    let end = Instant::now() + limit;
+    let seconds = limit.as_secs_f64().to_string();
+    let session = server.connect_with(&[("dbname", database), ("connect_timeout", &seconds)])?;
     session.end.set(Some(end));
+    let session = limited(session, limit)?;
     if session.value("SELECT oid FROM pg_database WHERE datname = current_database()", &[])? != oid {
         return refused("it was renamed", "");
     }
     let rows = session.run(
         "SELECT (SELECT extversion FROM pg_extension WHERE extname = 'idgen'),
                 EXISTS (SELECT FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace
-                        WHERE nspname = 'idgen_portable' AND relkind = 'S' AND relname ~ '^(shard|js)_[0-9]+$')",
+                        WHERE nspname = 'idgen_portable' AND relkind = 'S' AND relname ~ '^(shard|js)_[0-9]+$'),
+                to_regclass('pg_catalog.pg_dist_partition') IS NOT NULL",
     )?;
     let (extension, has_portable) = (rows.row(0).text(0), rows.row(0).is_true(1));
+    let of_citus = if rows.row(0).is_true(2) {
+        let rows = session.run("SELECT logicalrelid::oid FROM pg_catalog.pg_dist_partition")?;
+        rows.iter().filter_map(|row| row.number::<u32>(0)).collect()
+    } else {
+        HashSet::new()
+    };
     // The OID of the language C is fixed.
     let rights = session.run(
         r"WITH uses AS (
@@ -256,7 +273,18 @@ fn inside(server: &Server, database: &str, oid: &str) -> Result<Database> {
           WHERE NOT has_schema_privilege(role, schema, 'USAGE') ORDER BY 1",
     )?;
     let missing_rights = rights.iter().map(|row| row.string(0)).collect();
-    let columns = columns::minting(&session)?;
+    let mut columns = columns::minting(&session)?;
+    let kept: HashSet<String> = session.query(KEPT_NAMES, &[KEPT])?.iter().map(|row| row.string(0)).collect();
+    // No one inserts into the tables that a move has closed. What a name alone says does not count.
+    columns.retain(|column| {
+        let before = column.schema.strip_suffix("_moved").or(column.schema.strip_suffix("_moving"));
+        !before.is_some_and(|name| kept.contains(name))
+    });
+    // All nodes of Citus have these tables, and the node that runs the statement mints or refuses.
+    for column in columns.iter_mut().filter(|column| of_citus.contains(&column.relation)) {
+        column.shard = None;
+    }
     let moving = Begun::all(&session)?.into_iter().map(|begun| begun.schema).collect();
-    Ok(Database { extension, columns, missing_rights, has_portable, moving, ..Database::default() })
+    let bytes = session.received.get();
+    Ok(Database { extension, columns, missing_rights, has_portable, moving, bytes, ..Database::default() })
 }

@@ -54,8 +54,8 @@ pub fn judge(facts: &Facts, needs_idgen: bool) -> Vec<Finding> {
     found
 }
 
-/// Findings about roles and databases. `all` are the servers of the fleet.
-pub fn inside(facts: &Facts, all: &[Facts]) -> Vec<Finding> {
+/// Findings about roles and databases.
+pub fn inside(facts: &Facts) -> Vec<Finding> {
     let mut found = Vec::new();
     for ShardSetting { database, role, shard } in &facts.shards_set {
         let whose = if role.is_empty() { "all roles".into() } else { format!("role \"{role}\"") };
@@ -64,7 +64,7 @@ pub fn inside(facts: &Facts, all: &[Facts]) -> Vec<Finding> {
         found.extend(finding.map(|finding| finding.in_database(database)));
     }
     for database in &facts.databases {
-        let of_database = in_database(facts, database, all);
+        let of_database = in_database(facts, database);
         found.extend(of_database.into_iter().map(|finding| finding.in_database(&database.name)));
     }
     found
@@ -81,7 +81,7 @@ fn of_warning(facts: &Facts, warning: &Warning) -> Finding {
     facts.finding(code, severity, warning.message.clone(), hint)
 }
 
-fn in_database(facts: &Facts, database: &Database, all: &[Facts]) -> Vec<Finding> {
+fn in_database(facts: &Facts, database: &Database) -> Vec<Finding> {
     let Database { not_seen, extension, columns, missing_rights, has_portable, moving, .. } = database;
     let mut found = Vec::from_iter(not_seen.as_ref().map(|why| facts.found(DATABASE_NOT_SEEN, &[why])));
     let versions = extension.as_ref().zip(facts.state.as_ref().map(|state| &state.version));
@@ -93,21 +93,13 @@ fn in_database(facts: &Facts, database: &Database, all: &[Facts]) -> Vec<Finding
     found.extend(rights.map(|rights| facts.found(RIGHTS_MISSING, &[&rights])));
     found.extend(moving.iter().map(|schema| facts.found(MOVE_NOT_ENDED, &[schema])));
 
-    // Columns of an unfinished move are reported as such, and no one inserts into the old tables of a finished one.
-    let databases = || all.iter().flat_map(|facts| &facts.databases);
-    let is_left = |name: &str| {
-        databases().any(|other| other.moving.iter().any(|schema| name == format!("{schema}_moving")))
-    };
-    let used = |column: &&Column| !is_left(&column.schema) && !column.schema.ends_with("_moved");
     let of_columns = |kind, describe: &dyn Fn(&Column) -> Option<String>| {
-        let texts: Vec<String> = columns.iter().filter(used).filter_map(describe).collect();
+        let texts: Vec<String> = columns.iter().filter_map(describe).collect();
         (!texts.is_empty()).then(|| facts.found(kind, &[&some(&texts)]))
     };
     found.extend(of_columns(SHARD_NOT_ALLOWED, &|column| {
         let shard = column.shard.filter(|shard| !facts.allows(*shard))?;
-        // With Citus, all nodes have the tables of each node, and the node that runs the statement mints or refuses.
-        let of_citus = |other: &Facts| facts.has_citus && other.has_citus && other.allows(shard);
-        (!all.iter().any(of_citus)).then(|| format!("the default of {column} for shard {shard}"))
+        Some(format!("the default of {column} for shard {shard}"))
     }));
     let here = |set: &&ShardSetting| set.database.is_empty() || set.database == database.name;
     found.extend(of_columns(SHARD_UNSET, &|column| {
