@@ -17,7 +17,6 @@ use serde_json::{Value, json};
 use crate::cli::{Check, Cli};
 use crate::terminal::error::Result;
 use crate::terminal::output::{self, plain, span};
-use crate::topology::clock::Base;
 use crate::topology::fleet::Fleet;
 
 use facts::Facts;
@@ -40,9 +39,8 @@ pub fn run(cli: &Cli, arguments: &Check) -> Result<u8> {
     });
     let fleet = Fleet::load(cli)?;
     let names: Vec<&str> = fleet.servers.iter().map(|server| server.name.as_str()).collect();
-    let base = Base::now();
     let (mut all, mut findings) = (Vec::new(), Vec::new());
-    for look in fleet.each(|server| look::at(server, base)) {
+    for look in fleet.each(look::at) {
         match look {
             Ok(facts) => all.push(facts),
             Err(finding) => findings.push(*finding),

@@ -301,11 +301,9 @@ fn in_database<'a>(primary: &'a Member, database: &str, by_hand: &mut Vec<String
     Ok(steps)
 }
 
-/// Whether a search_path names a schema. PostgreSQL folds names without quotes to lower case.
+/// Whether a search_path names a schema, in any case.
 fn names(path: &str, schema: &str) -> bool {
-    let is_it = |name: &String| {
-        name == schema || name.to_lowercase() == schema && !path.contains(&Session::identifier(name))
-    };
+    let is_it = |name: &String| name == schema || name.to_lowercase() == schema;
     lists::elements(path).is_some_and(|names| names.iter().any(is_it))
 }
 

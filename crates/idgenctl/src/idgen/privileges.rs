@@ -9,12 +9,6 @@ pub const MAY_CREATE: &str = "EXISTS (
     SELECT FROM aclexplode(nspacl) AS given
     WHERE privilege_type = 'CREATE' AND (given.grantee = 0 OR pg_has_role(r.oid, given.grantee, 'MEMBER')))";
 
-/// The comment of the empty schema that keeps the name of one that has moved. A superuser owns it.
-pub const KEPT: &str = "idgenctl keeps the name of a schema that has moved";
-
-pub const KEPT_NAMES: &str = "SELECT nspname FROM pg_namespace AS n JOIN pg_roles AS r ON r.oid = nspowner
-                              WHERE rolsuper AND obj_description(n.oid, 'pg_namespace') = $1";
-
 /// Statements that create a schema in which other roles only get USAGE, whatever the default privileges are.
 pub fn new_schema(session: &Session, schema: &str) -> Result<String> {
     let name = Session::identifier(schema);

@@ -57,7 +57,8 @@ pub struct Receiver {
 pub struct ShardSetting {
     pub database: String,
     pub role: String,
-    pub shard: i32,
+    /// As it was written.
+    pub shard: String,
 }
 
 /// A database, with its contents unless it cannot be examined.
@@ -73,8 +74,6 @@ pub struct Database {
     pub has_portable: bool,
     /// Schemas whose move from here has begun and not ended.
     pub moving: Vec<String>,
-    /// How much it sent.
-    pub bytes: usize,
 }
 
 impl Facts {

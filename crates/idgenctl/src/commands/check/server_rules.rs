@@ -1,5 +1,7 @@
 //! Rules for a single server and its databases.
 
+use std::collections::HashSet;
+
 use idgen_ids::Shard;
 use idgen_ids::shard_set::ShardSet;
 
@@ -18,7 +20,7 @@ const MARK_AHEAD_S: f64 = 5.5;
 const WIDE_MS: i64 = 60_000;
 
 /// Types that cannot hold every id.
-const TOO_SMALL: [&str; 4] = ["smallint", "integer", "real", "double precision"];
+const TOO_SMALL: [&str; 5] = ["smallint", "integer", "oid", "real", "double precision"];
 
 /// Warnings of the library whose hints also apply under Patroni or an operator.
 const OF_CLOCKS: [&str; 5] =
@@ -60,7 +62,10 @@ pub fn inside(facts: &Facts) -> Vec<Finding> {
     for ShardSetting { database, role, shard } in &facts.shards_set {
         let whose = if role.is_empty() { "all roles".into() } else { format!("role \"{role}\"") };
         let what = format!("idgen.shard = {shard} of {whose}");
-        let finding = (!facts.allows(*shard)).then(|| facts.found(SHARD_NOT_ALLOWED, &[&what]));
+        // PostgreSQL accepts other forms, such as 0x5.
+        let is_allowed =
+            shard.parse().is_ok_and(|number: i32| number.to_string() == *shard && facts.allows(number));
+        let finding = (!is_allowed).then(|| facts.found(SHARD_NOT_ALLOWED, &[&what]));
         found.extend(finding.map(|finding| finding.in_database(database)));
     }
     for database in &facts.databases {
@@ -78,7 +83,7 @@ fn of_warning(facts: &Facts, warning: &Warning) -> Finding {
     let hint = warning.hint.clone().filter(|_| has_hint).unwrap_or_default();
     // A hostile server must not pass for that finding, beside which all other hints are left out.
     let code = Some(&*warning.code).filter(|code| *code != TWO_PRIMARIES.id).unwrap_or("warning");
-    facts.finding(code, severity, warning.message.clone(), hint)
+    facts.finding(code, severity, &warning.message, &hint)
 }
 
 fn in_database(facts: &Facts, database: &Database) -> Vec<Finding> {
@@ -102,10 +107,10 @@ fn in_database(facts: &Facts, database: &Database) -> Vec<Finding> {
         Some(format!("the default of {column} for shard {shard}"))
     }));
     let here = |set: &&ShardSetting| set.database.is_empty() || set.database == database.name;
+    // A role that is not the owner may have set it for itself only.
+    let roles: HashSet<&str> = facts.shards_set.iter().filter(here).map(|set| &*set.role).collect();
     found.extend(of_columns(SHARD_UNSET, &|column| {
-        // A role that is not the owner may have set it for itself only.
-        let counts = |set: &ShardSetting| set.role.is_empty() || set.role == column.owner;
-        let is_set = facts.shards_set.iter().filter(here).any(counts);
+        let is_set = roles.contains("") || roles.contains(&*column.owner);
         (column.mints == Mints::OfSession && !is_set).then(|| column.to_string())
     }));
     found.extend(of_columns(COLUMN_TOO_SMALL, &|column| {
