@@ -482,7 +482,7 @@ fn the_databases_of_others_are_seen() {
     });
     let found: Vec<_> = found.iter().map(|it| [&it["severity"], &it["id"], &it["database"]]).collect();
     let not_seen = ["a", "b", "c", "d", "e", "f"].map(|name| ["error", "database-not-seen", name]);
-    assert_eq!(found, [&not_seen[..], &[["error", "shard-not-allowed", "z"]]].concat());
+    assert_eq!(found, [&[["error", "shard-not-allowed", "z"]], &not_seen[..]].concat());
 }
 
 /// Names that end a quote, a line or a statement, control a terminal, reverse a line, or look like a connection string.
