@@ -28,8 +28,6 @@ pub struct Session {
     patience: Cell<Option<Duration>>,
     /// A deadline for all statements together.
     pub end: Cell<Option<Instant>>,
-    /// The size of all answers.
-    pub received: Cell<usize>,
     /// For a second session, which finds out what this one waits for. Empty in that one.
     parameters: HashMap<String, String>,
 }
@@ -37,8 +35,8 @@ pub struct Session {
 impl Session {
     pub fn connect(server: &str, parameters: HashMap<String, String>) -> Result<Session> {
         let connection = connecting::connect(server, &parameters)?;
-        let (patience, end, received) = (Cell::new(Some(PATIENCE)), Cell::new(None), Cell::new(0));
-        Ok(Session { connection, server: server.into(), patience, end, received, parameters })
+        let (patience, end) = (Cell::new(Some(PATIENCE)), Cell::new(None));
+        Ok(Session { connection, server: server.into(), patience, end, parameters })
     }
 
     pub fn server(&self) -> &str {
@@ -179,7 +177,6 @@ impl Session {
                 return Err(self.lost("its answer is unexpected, or too large"));
             }
         }
-        self.received.set(self.received.get() + size);
         failure.map_or_else(|| last.map(Rows).ok_or_else(|| self.lost("no answer")), Err)
     }
 

@@ -62,7 +62,7 @@ pub struct ShardSetting {
 }
 
 /// A database, with its contents unless it cannot be examined.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Database {
     pub name: String,
     pub not_seen: Option<String>,

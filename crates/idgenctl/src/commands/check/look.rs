@@ -26,9 +26,9 @@ const OF_SERVER: Duration = Duration::from_secs(200);
 const OF_ALL: Duration = Duration::from_secs(120);
 const OF_ONE: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(10)];
 
-/// How much all of them may send, and how many rows count where each is compared: more are from a hostile server.
+/// How much all of them may contain, or else the largest are left out, and how many receivers a server may have.
 const MOST_BYTES: usize = 256 << 20;
-const MOST_ROWS: usize = 10_000;
+const MOST_RECEIVERS: usize = 1000;
 
 /// The facts about a server, or a finding that it cannot be examined.
 pub fn at(server: &Server) -> std::result::Result<Facts, Box<Finding>> {
@@ -133,7 +133,7 @@ fn receivers(session: &Session) -> Result<Vec<Receiver>> {
     )?;
     let receiver =
         |row: Row<'_>| Receiver { name: row.string(0), address: row.string(1), is_standby: row.is_true(2) };
-    Ok(rows.iter().take(MOST_ROWS).map(receiver).collect())
+    Ok(rows.iter().take(MOST_RECEIVERS).map(receiver).collect())
 }
 
 /// Where idgen.shard is set. The value in this session may come from its role or its database.
@@ -152,15 +152,15 @@ fn shards_set(session: &Session) -> Result<Vec<ShardSetting>> {
     )?;
     let setting =
         |row: Row<'_>| ShardSetting { database: row.string(0), role: row.string(1), shard: row.string(2) };
-    Ok(rows.iter().take(MOST_ROWS).map(setting).filter(|setting| setting.shard != "-1").collect())
+    Ok(rows.iter().map(setting).filter(|setting| setting.shard != "-1").collect())
 }
 
 /// Looks into each database, one after another: there may be more databases than connections. Each gets its share of
 /// the time that is left, so that no tenant uses up that of others, and a second look if the first one fails: a tenant
 /// may copy, rename or drop a database meanwhile, and a standby may cancel a query.
 fn databases(server: &Server, session: &Session) -> Result<Vec<Database>> {
-    let (end, mut bytes, mut databases) = (Instant::now() + OF_ALL, 0, Vec::new());
-    let (mut seen, mut failed) = (HashSet::new(), HashSet::new());
+    let (end, mut databases) = (Instant::now() + OF_ALL, Vec::new());
+    let (mut seen, mut failed, mut sizes) = (HashSet::new(), HashSet::new(), Vec::new());
     loop {
         // Every server has template0, to which clients cannot connect.
         let all =
@@ -175,8 +175,8 @@ fn databases(server: &Server, session: &Session) -> Result<Vec<Database>> {
         for (number, row) in new.iter().enumerate() {
             let (name, oid, others) = (row.string(0), row.string(1), new.len() - number);
             let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() || bytes > MOST_BYTES {
-                let why = format!("what was before took too long, or was too much, so {others} are left out");
+            if left.is_zero() {
+                let why = format!("what was before took too long, so {others} are left out");
                 databases.push(Database { name, not_seen: Some(why), ..Database::default() });
                 return Ok(databases);
             }
@@ -192,17 +192,22 @@ fn databases(server: &Server, session: &Session) -> Result<Vec<Database>> {
             };
             let not_seen = look.as_ref().err().map(why);
             if not_seen.is_none() || !failed.insert(oid.clone()) {
-                let (inside, received) = look.unwrap_or_default();
-                bytes += received;
-                databases.push(Database { name, not_seen, ..inside });
+                let database = Database { name, not_seen, ..look.unwrap_or_default() };
+                sizes.push(format!("{database:?}").len());
+                databases.push(database);
+                while sizes.iter().sum::<usize>() > MOST_BYTES {
+                    let largest = (0..sizes.len()).max_by_key(|n| sizes[*n]).unwrap_or(0);
+                    let (name, not_seen) = (databases[largest].name.clone(), Some("it is too large".into()));
+                    databases[largest] = Database { name, not_seen, ..Database::default() };
+                    sizes[largest] = 0;
+                }
                 seen.insert(oid);
             }
         }
     }
 }
 
-/// What is in a database, and how much it sent.
-fn inside(server: &Server, database: &str, oid: &str, limit: Duration) -> Result<(Database, usize)> {
+fn inside(server: &Server, database: &str, oid: &str, limit: Duration) -> Result<Database> {
     let end = Instant::now() + limit;
     let seconds = limit.as_secs_f64().to_string();
     let session = server.connect_with(&[("dbname", database), ("connect_timeout", &seconds)])?;
@@ -259,7 +264,5 @@ fn inside(server: &Server, database: &str, oid: &str, limit: Duration) -> Result
         column.shard = None;
     }
     let moving = Begun::all(&session)?.into_iter().map(|begun| begun.schema).collect();
-    let database =
-        Database { extension, columns, missing_rights, has_portable, moving, ..Database::default() };
-    Ok((database, session.received.get()))
+    Ok(Database { extension, columns, missing_rights, has_portable, moving, ..Database::default() })
 }
