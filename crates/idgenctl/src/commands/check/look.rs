@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::facts::{Database, Facts, Receiver, ShardSetting};
 use super::finding::Finding;
 use super::table::{SERVER_NOT_SEEN, UNREACHABLE};
-use crate::commands::marker::Begun;
+use crate::commands::marker::{Begun, KEPT};
 use crate::connection::server::Server;
 use crate::connection::session::{Row, Session};
 use crate::idgen::preload::{Keeper, Preload};
@@ -248,10 +248,10 @@ fn inside(server: &Server, database: &str, oid: &str, limit: Duration) -> Result
     )?;
     let missing_rights = rights.iter().map(|row| row.string(0)).collect();
     let mut columns = columns::minting(&session)?;
-    let kept = session.run(
+    let kept = session.query(
         "SELECT nspname FROM pg_namespace AS n JOIN pg_roles AS r ON r.oid = nspowner
-         WHERE rolsuper AND obj_description(n.oid, 'pg_namespace')
-                            = 'idgenctl keeps the name of a schema that has moved'",
+         WHERE rolsuper AND obj_description(n.oid, 'pg_namespace') = $1",
+        &[KEPT],
     )?;
     let kept: HashSet<String> = kept.iter().map(|row| row.string(0)).collect();
     // No one inserts into the tables that a move has closed. What a name alone says does not count.
