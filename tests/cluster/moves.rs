@@ -56,6 +56,10 @@ fn the_move(source: &Server, target: &Server) -> Command {
 /// Drops what a move leaves on its source.
 const FORGET: &str = "DROP SCHEMA insta5_moved CASCADE; DROP SCHEMA insta5";
 
+/// Whether a server, or a standby, no longer has a marker or a copy.
+const MOVE_IS_OVER: &str =
+    "SELECT NOT EXISTS (SELECT FROM pg_namespace WHERE nspname IN ('idgenctl_move_5', 'insta5_moving'))";
+
 /// The server to which idgenctl sends a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
@@ -498,7 +502,7 @@ fn a_move_is_checked_first() {
     client.run("BEGIN; INSERT INTO insta5.users DEFAULT VALUES; PREPARE TRANSACTION 'it''s mine'");
     let mut script = the_move(&source, &target);
     script.env("IDGENCTL_CLOSE_TIMEOUT", "1");
-    refused(script, &["Transactions in its tables: prepared: 'it''s mine'"]);
+    refused(script, &["Transactions in its tables: prepared: 'it''s mine' of postgres"]);
     client.run("ROLLBACK PREPARED 'it''s mine'");
 
     // The error names a server that cannot be reached, without its password. The other name is unknown.
@@ -507,13 +511,17 @@ fn a_move_is_checked_first() {
     assert!(!said.contains("secret"), "{said}");
     ends(moves("insta5", &source.target("postgres"), "two", &[]), 2, &[]);
 
+    let day = "SET timezone = 'Europe/Vienna'; CREATE TABLE insta5.t (at timestamptz, day date, CHECK (day = at::date));
+               INSERT INTO insta5.t VALUES ('2026-01-01 00:30', '2026-01-01')";
+    run_as_owner(&source, day);
     // The move now succeeds, even for a name that needs quotes, and whatever settings the role and the database have.
     for server in [&source, &target] {
         server.run(
             "ALTER ROLE postgres SET datestyle = 'SQL, DMY'; ALTER ROLE postgres SET timezone = 'IST-1';
              ALTER ROLE postgres SET idle_session_timeout = '1s'; ALTER ROLE postgres SET client_min_messages = debug1;
              ALTER ROLE postgres SET synchronous_commit = off; ALTER ROLE postgres SET lock_timeout = '1ms';
-             ALTER ROLE postgres SET default_transaction_read_only = on; ALTER DATABASE postgres SET role = 'pg_monitor'",
+             ALTER ROLE postgres SET default_transaction_read_only = on; ALTER DATABASE postgres SET role = 'pg_monitor';
+             ALTER DATABASE postgres SET timezone = 'Europe/Vienna'",
         );
     }
     client.run(r#"ALTER SCHEMA insta5 RENAME TO "Insta's ""5"" $1""#);
@@ -552,7 +560,7 @@ fn a_target_without_the_copy_is_found() {
     let (source, target, meddler) = two_servers();
     meddler.kills(meddler.moves(&[]), OPENING);
     let finish = |texts: &[&str]| refused(move_with(&["--finish"], &source, &target), texts);
-    target.run("ALTER SCHEMA insta5_moving RENAME TO insta5");
+    target.run("DROP SCHEMA insta5; ALTER SCHEMA insta5_moving RENAME TO insta5");
     finish(&["the target has schema insta5, but may not mint for its shard"]);
     target.run("DROP SCHEMA insta5 CASCADE");
     finish(&["the target has lost its copy", "of the source may have the only rows: do not drop it"]);
@@ -618,6 +626,7 @@ fn a_shard_moves_with_standbys_on_both_sides() {
     let before = rows(&source);
     run(move_with(&both, &source, &target));
 
+    [&old, &new].iter().for_each(|standby| standby.wait_until(MOVE_IS_OVER));
     source.kill();
     target.kill();
     old.promote();
@@ -659,6 +668,7 @@ fn a_shard_moves_between_the_halves_of_a_server() {
     meddler.succeeds(&both, CLOSED, |_| {
         refused(opposite(), &["another move is at work on the source", "idgenctl move 5 of"]);
     });
+    [&old, &new].iter().for_each(|standby| standby.wait_until(MOVE_IS_OVER));
     source.kill();
     target.kill();
     [&old, &new].iter().for_each(|server| server.promote());
@@ -806,10 +816,17 @@ fn a_new_schema_of_the_name_is_not_taken_for_the_old_one() {
     meddler.is_undone(COPYING, act, &[]);
     assert_eq!(state(&source, &target), before);
 
-    // A new schema on the target is found while the move can still be undone.
-    let creates = |_: &mut Child| target.run("CREATE SCHEMA insta5");
-    meddler.is_undone(COPYING, creates, &["the target now has schema insta5"]);
-    target.run("DROP SCHEMA insta5");
+    // On the target, what is restored finds no objects of others under the name.
+    let creates = |_: &mut Child| {
+        assert_eq!(target.connect_as("app").code("CREATE SCHEMA insta5"), "42P06");
+        assert_eq!(target.connect_as("app").code("CREATE TABLE insta5.t ()"), "42501");
+        // A client may know a table by its OID.
+        let update = "SET lock_timeout = '1s'; UPDATE insta5_moving.users SET client = 1";
+        assert_eq!(source.connect_as("app").code(update), "55P03");
+        Lost
+    };
+    meddler.is_undone(COPYING, creates, &[]);
+    assert_eq!(state(&source, &target), before);
     let sets = |_: &mut Child| source.alter("idgen.allowed_shards", "1-9");
     meddler.is_undone(COPYING, sets, &["idgen.allowed_shards of the source has the shard again"]);
 
@@ -1026,6 +1043,15 @@ fn names_are_data() {
 fn a_target_that_would_keep_clients_waiting_is_refused() {
     let (source, target, _) = two_servers();
     let check = |why: &str| refused_first(the_move(&source, &target), &[why]);
+    // Clients of the target would queue behind a rehearsal that waits.
+    for server in [&source, &target] {
+        server.run("CREATE TABLE o (n bigint PRIMARY KEY); GRANT ALL ON o TO app");
+    }
+    run_as_owner(&source, "CREATE TABLE insta5.o (n bigint REFERENCES public.o)");
+    let mut holder = target.connect();
+    holder.run("BEGIN; LOCK TABLE o");
+    check("CONSTRAINT o_n_fkey FOREIG, waits for pid");
+    holder.run("ROLLBACK");
     target.set_clock(-10.0);
     check("(22023)");
     target.set_clock(0.0);
@@ -1340,12 +1366,16 @@ fn a_person_learns_how_a_move_goes_on() {
     // The rest of a move is named before it is dropped. A new move replaces it.
     let oid: u32 = source.value("SELECT oid FROM pg_database WHERE datname = 'postgres'");
     let system: String = source.value("SELECT system_identifier::text FROM pg_control_system()");
-    let mark = format!("COMMENT ON SCHEMA insta5_moving IS 'idgenctl move 5 of {system}/{oid}'");
-    target.run(&format!("CREATE SCHEMA insta5_moving; {mark}"));
+    let left: String = ["insta5", "insta5_moving"]
+        .map(|name| {
+            format!("CREATE SCHEMA {name}; COMMENT ON SCHEMA {name} IS 'idgenctl move 5 of {system}/{oid}';")
+        })
+        .concat();
+    target.run(&left);
     asked("--undo", "A copy insta5_moving is dropped");
     run(move_with(&["--undo"], &source, &target));
     assert_eq!(place(&target).0, "");
-    target.run(&format!("CREATE SCHEMA insta5_moving; {mark}"));
+    target.run(&left);
 
     // A completed move is not taken for one that broke off.
     run(the_move(&source, &target));
@@ -1389,7 +1419,7 @@ fn a_move_names_whoever_keeps_the_schema_open() {
     client.run("SET application_name = 'coffee break'");
     let mut script = meddler.moves(&[]);
     script.env("IDGENCTL_CLOSE_TIMEOUT", "1");
-    let named = format!("Transactions in its tables: pid {pid} (coffee break, idle in transaction");
+    let named = format!("Transactions in its tables: pid {pid} (coffee break, postgres, idle in transaction");
     let act = |_: &mut Child| client.run("BEGIN; TABLE insta5.users");
     meddler.fails(script, CLOSING, act, &[&named, "undone: the source has the shard"]);
     client.run("ROLLBACK");

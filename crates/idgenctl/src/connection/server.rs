@@ -47,7 +47,7 @@ impl Server {
     pub fn for_program(&self) -> (String, Option<(&'static str, String)>) {
         let quote = |value: &str| value.replace('\\', "\\\\").replace('\'', "\\'");
         let of_own = |name: &str| matches!(name, "password" | "sslpassword" | "options");
-        let options = self.options(self.version.load(Relaxed), self.is_superuser.load(Relaxed));
+        let options = self.options(self.version.load(Relaxed), self.is_superuser.load(Relaxed), true);
         let mut string = format!("options='{}'", quote(&options));
         for (name, value) in self.parameters.iter().filter(|(name, _)| !of_own(name)) {
             string += &format!(" {name}='{}'", quote(value));
@@ -64,13 +64,13 @@ impl Server {
                 [("connect_timeout", "10"), ("fallback_application_name", "idgenctl")].map(owned).into();
             parameters.extend(self.parameters.clone());
             parameters.extend(others.iter().copied().map(owned));
-            let options = self.options(version, is_superuser);
+            let options = self.options(version, is_superuser, false);
             parameters.extend([("client_encoding", encoding), ("options", &options)].map(owned));
             match Session::connect(&self.name, parameters) {
                 Ok(session) => {
-                    let options = settings::options(version, is_superuser);
+                    let options = settings::options(version, is_superuser, false);
                     version = session.version();
-                    let is_complete = settings::options(version, is_superuser) == options;
+                    let is_complete = settings::options(version, is_superuser, false) == options;
                     self.version.store(version, Relaxed);
                     self.is_superuser.store(is_superuser, Relaxed);
                     // There, names may be in any encoding, and the server could not send those that are not UTF-8.
@@ -100,9 +100,9 @@ impl Server {
     }
 
     /// The user's options, followed by ours, which take precedence.
-    fn options(&self, version: i32, is_superuser: bool) -> String {
+    fn options(&self, version: i32, is_superuser: bool, is_program: bool) -> String {
         let given = self.parameters.get("options").cloned().or_else(|| env::var("PGOPTIONS").ok());
-        given.unwrap_or_default() + &settings::options(version, is_superuser)
+        given.unwrap_or_default() + &settings::options(version, is_superuser, is_program)
     }
 }
 

@@ -120,9 +120,12 @@ impl Session {
         // Before PostgreSQL 17, wait events do not name extensions.
         let rows = self.query(
             "SELECT coalesce(
-                 (SELECT string_agg(CASE b WHEN 0 THEN 'a prepared transaction' ELSE
-                                    format('pid %s (%s, %s)', b, coalesce(nullif(o.application_name, ''), o.backend_type),
-                                           coalesce(o.state, 'no state')) END, ', ')
+                 (SELECT string_agg(CASE b WHEN 0 THEN (
+                                        SELECT concat('a prepared transaction, one of: ', string_agg(format('%L of %I', gid, owner), ', '))
+                                        FROM pg_prepared_xacts WHERE database = a.datname)
+                                    ELSE format('pid %s (%s)', b, concat_ws(
+                                        ', ', coalesce(nullif(o.application_name, ''), o.backend_type), o.usename,
+                                        coalesce(o.state, 'no state'))) END, ', ')
                   FROM unnest(pg_blocking_pids(a.pid)) AS b LEFT JOIN pg_stat_activity AS o ON o.pid = b),
                  CASE WHEN wait_event = 'SyncRep' THEN format('synchronous standbys (synchronous_standby_names = %L)',
                                                               current_setting('synchronous_standby_names'))

@@ -9,9 +9,15 @@ const EVERYWHERE: &str = "-c role=none -c search_path=pg_catalog,pg_temp -c loca
     -c tcp_user_timeout=0 -c default_transaction_isolation=read\\ committed -c default_transaction_read_only=off
     -c default_transaction_deferrable=off -c synchronous_commit=on -c row_security=off -c check_function_bodies=on
     -c standard_conforming_strings=on -c backslash_quote=safe_encoding -c transform_null_equals=off
-    -c quote_all_identifiers=off -c array_nulls=on -c bytea_output=hex -c datestyle=ISO -c intervalstyle=postgres
-    -c timezone=UTC -c extra_float_digits=1 -c max_parallel_workers_per_gather=0 -c jit=off
+    -c quote_all_identifiers=off -c array_nulls=on -c max_parallel_workers_per_gather=0 -c jit=off
     -c default_tablespace= -c temp_tablespaces= -c default_table_access_method=heap";
+
+/// The formats of this program's own sessions. pg_dump sets its own, and what is restored must see those of the database.
+const OF_SESSIONS: &str = "-c bytea_output=hex -c datestyle=ISO -c intervalstyle=postgres -c timezone=UTC
+    -c extra_float_digits=1";
+
+/// PostgreSQL's programs write and read money in the same format, and the server notices when they have been killed.
+const OF_PROGRAMS: &str = "-c lc_monetary=C -c client_connection_check_interval=1000";
 
 /// Settings that only superusers may set.
 const OF_SUPERUSERS: &str =
@@ -19,10 +25,12 @@ const OF_SUPERUSERS: &str =
     -c track_activities=on";
 
 /// These settings as options of libpq, for a version such as 150020: PostgreSQL rejects settings it does not know.
-pub fn options(version: i32, is_superuser: bool) -> String {
+pub fn options(version: i32, is_superuser: bool, is_program: bool) -> String {
     let is_new = version >= 170_000;
     let lists = [
         (EVERYWHERE, true),
+        (OF_SESSIONS, !is_program),
+        (OF_PROGRAMS, is_program),
         ("-c transaction_timeout=0", is_new),
         (OF_SUPERUSERS, is_superuser),
         ("-c event_triggers=off", is_superuser && is_new),

@@ -29,8 +29,11 @@ pub enum At {
 pub fn state(plan: &Plan<'_>) -> Result<Option<At>> {
     let (names, target) = (&plan.names, plan.target.primary());
     let (here, there) = (names.on(&plan.source.primary().session()?)?, names.on(&target.session()?)?);
-    let has_copy =
-        there == [&*names.moving] && plan.comment_on(target, &names.moving)?.as_ref() == Some(&plan.mark);
+    let kept = names.kept(&target.session()?)?;
+    // The comment of the copy alone proves nothing, because the copy's owner can write it.
+    let has_copy = there == [&*names.moving]
+        && kept.as_ref() == Some(&plan.names.mark)
+        && plan.comment_on(target, &names.moving)?.as_ref() == Some(&plan.names.mark);
     let other = plan
         .others
         .iter()
@@ -43,10 +46,11 @@ pub fn state(plan: &Plan<'_>) -> Result<Option<At>> {
             true => Ok(None),
             false => Err(no_move(plan, &here)),
         },
-        None if here == [&*names.schema] && is_free && names.is_kept(&target.session()?)? => refused(
-            format!("the target keeps the name of schema {}, which was moved from there", names.schema),
+        None if here == [&*names.schema] && kept.as_ref().is_some_and(|kept| *kept != names.mark) => refused(
+            format!("the target has an empty schema {}: {}", names.schema, kept.unwrap_or_default()),
             format!(
-                "Once clients no longer look for its tables there, run on the target: DROP SCHEMA {};",
+                "Once clients no longer look for tables there, unless another move to the target has not ended, run on it: \
+                 DROP SCHEMA {};",
                 Session::identifier(&names.schema)
             ),
         ),
@@ -221,11 +225,11 @@ pub fn surroundings(plan: &Plan<'_>) -> Result {
         format!("other schemas of the source mint for shard {}", i32::from(plan.shard)),
         "Give them another shard, or move them into the schema.",
     )?;
-    ties(plan, &source.session()?)
+    ties(&source.session()?, &plan.names.schema)
 }
 
-pub fn ties(plan: &Plan<'_>, session: &Session) -> Result {
-    let ties = session.value(&format!("{USED} {TIES}"), &[&plan.names.schema, "f"])?;
+pub fn ties(session: &Session, schema: &str) -> Result {
+    let ties = session.value(&format!("{USED} {TIES}"), &[schema, "f"])?;
     refuse_any(
         &ties,
         "the schema is tied to what is outside it",

@@ -12,8 +12,9 @@
 use std::env;
 use std::time::Duration;
 
+use super::locks::lock_tables;
 use super::plan::Plan;
-use super::run::{Run, Turn};
+use super::run::{Run, Stage, Turn};
 use super::{checks, lists};
 use crate::connection::waiting;
 use crate::idgen::library::Library;
@@ -32,6 +33,7 @@ pub fn close(run: &mut Run<'_>) -> Result<i64> {
             return Ok(None);
         }
         if tries == 0 {
+            run.stage = Stage::Begun;
             run.begin()?;
             // Standbys do not mint, so their lists can change early. So does the primary's if a program sets it: that
             // may take long, and clients would queue behind the locks.
@@ -79,15 +81,15 @@ pub fn blockers(plan: &Plan<'_>, milliseconds: u32) -> Result<String> {
              WHERE n.nspname = $1 AND l.granted
                AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()))
          SELECT string_agg(who, ', ')
-         FROM (SELECT format('pid %s (%s, %s, in its transaction since %s)', pid,
-                             coalesce(nullif(application_name, ''), backend_type), state, xact_start)
+         FROM (SELECT format('pid %s (%s, in its transaction since %s)', pid,
+                             concat_ws(', ', coalesce(nullif(application_name, ''), backend_type), usename, state), xact_start)
                FROM pg_stat_activity
                WHERE pid IN (SELECT pid FROM used)
                  AND ($2 = '0' OR backend_type <> 'autovacuum worker'
                                   AND coalesce(xact_start < clock_timestamp() - $2::integer * interval '1 ms',
                                                state = 'disabled', true))
                UNION ALL
-               SELECT DISTINCT format('prepared: %L', gid)
+               SELECT DISTINCT format('prepared: %L of %I', gid, owner)
                FROM used JOIN pg_locks AS own USING (virtualtransaction) JOIN pg_prepared_xacts ON transaction = transactionid
                WHERE used.pid IS NULL) AS found (who)",
         &[&plan.names.schema, &milliseconds.to_string()],
@@ -101,21 +103,9 @@ fn try_to_close(plan: &Plan<'_>, turn: &Turn, order: &str) -> Result<Option<i64>
     session.set_patience(None);
     // Autovacuum gives way after deadlock_timeout.
     session.run("BEGIN; SET LOCAL lock_timeout = '900ms'; SET LOCAL deadlock_timeout = '300ms'")?;
-    let locks = session.query(
-        &format!(
-            "SELECT format('SET LOCAL ROLE %I; LOCK TABLE ONLY %I.%I IN ACCESS EXCLUSIVE MODE; SET LOCAL ROLE NONE',
-                           pg_get_userbyid(relowner), nspname, relname)
-             FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace
-             WHERE nspname = $1 AND relkind IN ('r', 'p') ORDER BY c.oid {order}"
-        ),
-        &[&plan.names.schema],
-    )?;
-    // As its owner, who may have replaced a table by a view of a catalog: only superusers may lock that.
-    for lock in locks.iter() {
-        session.run(&lock.string(0))?;
-    }
+    lock_tables(&session, &plan.names.schema, "ACCESS EXCLUSIVE", order)?;
     // A tie may have been added since the checks. Now that is no longer possible.
-    checks::ties(plan, &session)?;
+    checks::ties(&session, &plan.names.schema)?;
     plan.names.take(&session)?;
     // Transactions that have created tables since the listing have committed, because the renaming waited for them.
     let unlocked = session.query(

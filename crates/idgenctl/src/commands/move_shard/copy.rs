@@ -7,6 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use super::checks;
+use super::locks::lock_tables;
 use super::names::set_comment;
 use super::plan::Plan;
 use super::rights;
@@ -85,10 +87,14 @@ fn of(schema: &str) -> String {
 }
 
 /// Restores only the definitions, and rolls back, to find out what the target lacks.
-pub fn rehearse(plan: &Plan<'_>, snapshot: &str) -> Result {
+pub fn rehearse(plan: &Plan<'_>) -> Result {
+    let (session, schema) = (plan.source.primary().session()?, &plan.names.schema);
+    session.run("BEGIN")?;
+    let snapshot = rights::look_at(plan, schema, &session)?;
+    rights::check_rows(plan)?;
     note("rehearsing the definitions on the target");
-    let options = [&of(&plan.names.schema)[..], snapshot, "--schema-only", "--lock-wait-timeout=2s"];
-    if dump_into(plan, &options, "BEGIN; SET LOCAL lock_timeout = '2s';", "ROLLBACK;")? {
+    let options = [&of(schema)[..], &snapshot, "--schema-only", "--lock-wait-timeout=2s"];
+    if dump_into(plan, &options, "ROLLBACK;", true)? {
         return Ok(());
     }
     refused(
@@ -98,24 +104,30 @@ pub fn rehearse(plan: &Plan<'_>, snapshot: &str) -> Result {
     )
 }
 
-/// Copies the schema with its rows. A comment marks the copy, so that no other schema is ever dropped.
-pub fn copy(plan: &Plan<'_>) -> Result {
-    let moving = &plan.names.moving;
-    let (_look, snapshot) = rights::look_at(plan, moving)?;
+/// Copies the schema with its rows. A comment marks the copy, so that no other schema is ever dropped. Returns a session
+/// whose locks keep the rows as they are: a client may know a table by its OID, and its owner may rewrite it.
+pub fn copy(plan: &Plan<'_>) -> Result<Session> {
+    let (locks, moving) = (plan.source.primary().session()?, &plan.names.moving);
+    locks.run("BEGIN; SET LOCAL lock_timeout = '10s'")?;
+    lock_tables(&locks, moving, "EXCLUSIVE", "ASC")?;
+    let snapshot = rights::look_at(plan, moving, &locks)?;
+    checks::ties(&locks, moving)?;
     note("copying the rows");
-    let end = format!("{}; COMMIT;", set_comment(moving, &plan.mark));
-    if dump_into(plan, &[&of(moving), &snapshot], "BEGIN;", &end)? {
-        return Ok(());
+    let end = format!("{}; COMMIT;", set_comment(moving, &plan.names.mark));
+    // Its owner may wait for our lock, and pg_dump behind the owner.
+    if dump_into(plan, &[&of(moving), &snapshot, "--lock-wait-timeout=10s"], &end, false)? {
+        return Ok(locks);
     }
     refused("the rows were not copied: see above", "Correct that, and try again.")
 }
 
-/// Pipes pg_dump into psql, and returns whether both succeeded.
-fn dump_into(plan: &Plan<'_>, options: &[&str], begin: &str, end: &str) -> Result<bool> {
+/// Pipes pg_dump into psql, and returns whether both succeeded. A trial gives up rather than wait for a lock, behind which
+/// clients of the target would queue: pg_dump resets lock_timeout.
+fn dump_into(plan: &Plan<'_>, options: &[&str], end: &str, is_trial: bool) -> Result<bool> {
     let fail = |error: io::Error| Error::refused(format!("the copy failed: {error}"), "Try again.");
     let (reader, mut writer) = io::pipe().map_err(fail)?;
     // Written before psql runs: later, it could be gone.
-    writeln!(writer, "{begin}").map_err(fail)?;
+    writeln!(writer, "BEGIN;").map_err(fail)?;
     let [source, target] = &plan.as_owner;
     let mut programs = Programs::default();
     let mut psql = program("psql", target);
@@ -147,25 +159,30 @@ fn dump_into(plan: &Plan<'_>, options: &[&str], begin: &str, end: &str) -> Resul
         if shown.elapsed() > Duration::from_secs(5) {
             shown = Instant::now();
             // The copy does not depend on it.
-            let _ = show_progress(plan);
+            let waits = show_progress(plan).unwrap_or(false);
+            if is_trial && waits {
+                return Ok(false);
+            }
         }
         signals::pause(Duration::from_millis(20))?;
     }
 }
 
-/// Shows what the copy does, or waits for.
-fn show_progress(plan: &Plan<'_>) -> Result {
+/// Shows what the copy does, or waits for. Returns whether it waits for a lock on the target.
+fn show_progress(plan: &Plan<'_>) -> Result<bool> {
+    let mut waits = false;
     for place in [plan.source.primary(), plan.target.primary()] {
         let session = place.session()?;
-        let at_work = "SELECT pid, left(query, 60) FROM pg_stat_activity
+        let at_work = "SELECT pid, left(query, 60), wait_event_type = 'Lock' FROM pg_stat_activity
                        WHERE application_name = $1 AND state = 'active' AND pid <> pg_backend_pid()";
         for row in session.query(at_work, &[&place.name])?.iter() {
             let cause = session.cause(row.number(0).unwrap_or(0))?;
             let cause = cause.map(|cause| format!(", waits for {cause}")).unwrap_or_default();
             note(format!("{}: {}{cause}", place.role, row.string(1)));
+            waits = row.is_true(2);
         }
     }
-    Ok(())
+    Ok(waits)
 }
 
 #[cfg(test)]

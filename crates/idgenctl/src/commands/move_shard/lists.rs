@@ -12,6 +12,7 @@ use super::sides::{Place, Side};
 use crate::connection::waiting;
 use crate::idgen::library;
 use crate::terminal::error::{Error, Result, refused};
+use crate::terminal::output::note;
 
 pub fn of(place: &Place<'_>) -> Result<ShardSet> {
     let state = library::state(&place.session()?)?.filter(|state| state.preloaded);
@@ -40,6 +41,7 @@ pub fn without(plan: &Plan<'_>, list: &ShardSet) -> Result<ShardSet> {
 pub fn tell_program(plan: &Plan<'_>, turn: &Turn, side: &Side<'_>, list: &ShardSet) -> Result {
     let Some(program) = &plan.arguments.set_list else { return Ok(()) };
     turn.prove(side)?;
+    note(format!("running {} {} '{list}'", program.display(), side.role));
     let mut command = Command::new(program);
     command.args([side.role, &list.to_string()]).stdin(Stdio::null()).stdout(std::io::stderr());
     // Ctrl-C goes to every process of the terminal's group, and must not end it halfway.

@@ -17,6 +17,7 @@ mod copy;
 mod checks;
 mod lists;
 mod run;
+mod locks;
 mod rights;
 mod plan;
 mod names;
@@ -78,9 +79,6 @@ impl Run<'_> {
         if at == At::Open {
             checks::surroundings(plan)?;
             rights::check_roles(plan)?;
-            let (_look, snapshot) = rights::look_at(plan, &plan.names.schema)?;
-            rights::check_rows(plan)?;
-            copy::rehearse(plan, &snapshot)?;
         }
         self.show()?;
         let (schema, shard) = (&plan.names.schema, i32::from(plan.shard));
@@ -132,7 +130,12 @@ impl Run<'_> {
             session.set_patience(Some(Duration::from_secs(10)));
             session.run("SELECT pg_logical_emit_message(true, 'idgenctl move', '')")?;
         }
+        if matches!(at, At::Open | At::Moving) {
+            // An earlier copy is not trusted, but made again.
+            self.drop_copy();
+        }
         let bound = if at == At::Open {
+            copy::rehearse(plan)?;
             // Setting the present lists fails now if it would fail later.
             for side in [&plan.source, &plan.target] {
                 lists::set_all(plan, &self.turn, side, &lists::of(side.primary())?)?;
@@ -144,31 +147,29 @@ impl Run<'_> {
             note(format!("continuing the move of {}", plan.names.schema));
             self.stage = if at == At::Moving { Stage::Resumed } else { Stage::Opened };
             if at == At::Moving {
-                self.turn.session(&plan.source, source)?.run(&plan.marker(false).write())?;
+                self.begin()?;
             }
             let without = lists::without(plan, &lists::of(source)?)?;
             lists::set_all(plan, &self.turn, &plan.source, &without)?;
             Library::of(&self.turn.session(&plan.source, source)?)?.close(plan.shard)?
         };
-        if matches!(at, At::Open | At::Moving) {
-            // An earlier copy is not trusted, but made again.
-            self.drop_copy();
-            copy::copy(plan)?;
-        }
+        let copies = matches!(at, At::Open | At::Moving);
+        let locks = copies.then(|| copy::copy(plan)).transpose()?;
         if at != At::Complete {
             ids::pass(plan, bound)?;
         }
-        self.open(at)
+        self.open(at, locks)
     }
 
     /// Lets the target mint. From then on, an interrupted move must be finished instead of undone, as the marker says.
-    fn open(&mut self, at: At) -> Result {
+    /// The session with the locks has kept the tables from changing since they were copied.
+    fn open(&mut self, at: At, locks: Option<Session>) -> Result {
         let plan = self.plan;
         let (source, target, names) = (plan.source.primary(), plan.target.primary(), &plan.names);
         note("opening it on the target and its standbys");
         let begun = plan.marker(true);
         let comment = plan.comment_on(source, &names.moving)?.or(plan.comment_on(source, &names.moved)?);
-        if matches!(at, At::Open | At::Moving) {
+        if let Some(locks) = locks {
             if names.on(&target.session()?)?.contains(&names.schema) {
                 return refused(format!("the target now has schema {}", names.schema), "Drop or rename it.");
             }
@@ -186,6 +187,7 @@ impl Run<'_> {
             let session = source.session()?;
             session.run(&format!("BEGIN; {}; {}", rename(&names.moving, &names.moved), begun.write()))?;
             self.turn.prove(&plan.source)?;
+            locks.run("SELECT")?;
             session.set_patience(None);
             session.run("COMMIT")?;
         }
@@ -198,8 +200,9 @@ impl Run<'_> {
         // It is closed there if it was moved away from there before.
         Library::of(&session)?.reopen(plan.shard)?;
         if at != At::Complete {
-            let comment = set_comment(&names.schema, &comment.unwrap_or_default());
-            session.run(&format!("{}; {comment}", rename(&names.moving, &names.schema)))?;
+            session.run("BEGIN")?;
+            names.give_back(&session)?;
+            session.run(&format!("{}; COMMIT", set_comment(&names.schema, &comment.unwrap_or_default())))?;
         }
         let set = |place| lists::set(plan, &self.turn, &plan.target, place, &with);
         let standbys = plan.target.standbys().iter().try_for_each(set);

@@ -27,6 +27,9 @@ fn set_aside(schema: &str) -> String {
 /// Drops an empty schema, or sets it aside.
 pub fn discard(session: &Session, schema: &str) -> Result {
     session.run(&format!("DROP SCHEMA {}", Session::identifier(schema))).map(drop).or_else(|error| {
+        if error.code() != "2BP01" {
+            return Err(error);
+        }
         note(format!("{error}. It remains as an empty schema named idgenctl_left..."));
         session.run(&set_aside(schema)).map(drop)
     })
@@ -37,6 +40,9 @@ pub struct Names {
     pub schema: String,
     pub moving: String,
     pub moved: String,
+    /// The comment of the copy, and of the empty schema that keeps the name on the target, and the application_name of
+    /// sessions. Both servers may have one system identifier.
+    pub mark: String,
 }
 
 impl Names {
@@ -50,25 +56,40 @@ impl Names {
             "SELECT nspname FROM pg_namespace WHERE nspname IN ($1, $2, $3) ORDER BY nspname",
             &[&self.schema, &self.moving, &self.moved],
         )?;
-        let is_kept = self.is_kept(session)?;
+        let is_kept = self.kept(session)?.is_some();
         Ok(rows.iter().map(|row| row.string(0)).filter(|name| !(is_kept && *name == self.schema)).collect())
     }
 
-    /// Whether an empty schema keeps the name in a database.
-    pub fn is_kept(&self, session: &Session) -> Result<bool> {
+    /// The comment of the empty schema of a superuser that keeps the name in a database.
+    pub fn kept(&self, session: &Session) -> Result<Option<String>> {
         let rows = session.query(
-            "SELECT FROM pg_namespace AS n JOIN pg_roles AS r ON r.oid = nspowner
-             WHERE nspname = $1 AND rolsuper AND obj_description(n.oid, 'pg_namespace') = $2",
+            "SELECT comment FROM pg_namespace AS n JOIN pg_roles AS r ON r.oid = nspowner
+                  CROSS JOIN obj_description(n.oid, 'pg_namespace') AS comment
+             WHERE nspname = $1 AND rolsuper AND (comment = $2 OR starts_with(comment, 'idgenctl move '))",
             &[&self.schema, KEPT],
         )?;
-        Ok(rows.len() > 0)
+        Ok(rows.row(0).text(0))
+    }
+
+    /// Whether a move is at work on the target, or has broken off there.
+    pub fn is_reserved(&self, session: &Session) -> Result<bool> {
+        Ok(self.kept(session)?.as_ref() == Some(&self.mark))
+    }
+
+    /// Keeps the name on the target: what is restored must not find objects of others under it.
+    pub fn reserve(&self, session: &Session) -> Result {
+        if self.is_reserved(session)? {
+            return Ok(());
+        }
+        let kept = new_schema(session, &self.schema)?;
+        session.run(&format!("{kept}; {}", set_comment(&self.schema, &self.mark))).map(drop)
     }
 
     /// Gives the closed schema its name again, in the session's transaction.
     pub fn give_back(&self, session: &Session) -> Result {
         session.run("SAVEPOINT kept")?;
         let name = Session::identifier(&self.schema);
-        if self.is_kept(session)? && session.run(&format!("DROP SCHEMA {name}")).is_err() {
+        if self.kept(session)?.is_some() && session.run(&format!("DROP SCHEMA {name}")).is_err() {
             session.run(&format!("ROLLBACK TO kept; {}", set_aside(&self.schema)))?;
             note("a schema named idgenctl_left... remains, because something depends on it, or is in it");
         }

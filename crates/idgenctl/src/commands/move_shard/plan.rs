@@ -33,8 +33,6 @@ pub struct Plan<'a> {
     pub as_owner: [Place<'a>; 2],
     /// The name of that role; empty if it is not known.
     pub owner: String,
-    /// The comment of the copy, and the application_name of sessions. Both servers may have one system identifier.
-    pub mark: String,
 }
 
 impl<'a> Plan<'a> {
@@ -50,7 +48,7 @@ impl<'a> Plan<'a> {
         if moving.len() > 63 {
             return Err(Error::Usage("the name of the schema is too long for _moving to be appended".into()));
         }
-        let names = Names { schema, moving, moved };
+        let mut names = Names { schema, moving, moved, mark: String::new() };
         let ([source, target], away, others) = servers.find(arguments.undo)?;
         let (session, system) = (&source[0].session, &source[0].system);
         let begun = Begun::of(session, &names.schema)?;
@@ -59,31 +57,17 @@ impl<'a> Plan<'a> {
             let oid = session.value("SELECT oid FROM pg_database WHERE datname = current_database()", &[])?;
             Ok(format!("{system}/{oid}"))
         };
-        let mark = format!("idgenctl move {} of {}", i32::from(shard), place(system, session)?);
+        names.mark = format!("idgenctl move {} of {}", i32::from(shard), place(system, session)?);
         let to = target.first().map(|member| place(&member.system, &member.session)).transpose()?;
-        let source = Side::of("source", servers.from(), &source, &mark);
-        let target = Side::of("target", servers.to(), &target, &mark);
-        let as_owner = as_owner.each_ref().map(|server| Place::new("the owner", server, &mark, false));
+        let source = Side::of("source", servers.from(), &source, &names.mark);
+        let target = Side::of("target", servers.to(), &target, &names.mark);
+        let as_owner = as_owner.each_ref().map(|server| Place::new("the owner", server, &names.mark, false));
         let owner = match &arguments.owner {
             Some(_) if !arguments.undo => owner_role(&as_owner, [source.primary(), target.primary()])?,
             _ => begun.as_ref().map(|begun| begun.owner.clone()).unwrap_or_default(),
         };
         let to = to.unwrap_or_default();
-        Ok(Plan {
-            cli,
-            arguments,
-            names,
-            shard,
-            begun,
-            source,
-            target,
-            to,
-            away,
-            others,
-            as_owner,
-            owner,
-            mark,
-        })
+        Ok(Plan { cli, arguments, names, shard, begun, source, target, to, away, others, as_owner, owner })
     }
 
     pub fn marker(&self, opened: bool) -> Begun {

@@ -25,15 +25,15 @@ pub const USED: &str = "
                    OR used.classid = 'pg_namespace'::regclass AND used.objid = this.schema)) AS next (classid, objid)
         WHERE next.classid <> 'pg_extension'::regclass)";
 
-/// Begins a transaction and checks what the schema uses, on both servers. Returns the session and its snapshot for
-/// pg_dump, which then sees no later objects, although it does show later names.
-pub fn look_at(plan: &Plan<'_>, name: &str) -> Result<(Session, String)> {
+/// Checks what the schema uses, on both servers, in a snapshot that a session in a transaction keeps. Returns pg_dump's
+/// option for it: pg_dump then sees no later objects, although it does show later names.
+pub fn look_at(plan: &Plan<'_>, name: &str, keeper: &Session) -> Result<String> {
+    let snapshot = keeper.value("SELECT pg_export_snapshot()", &[])?;
     let session = plan.source.primary().session()?;
-    session.run("BEGIN ISOLATION LEVEL REPEATABLE READ")?;
-    let snapshot = format!("--snapshot={}", session.value("SELECT pg_export_snapshot()", &[])?);
+    session.run(&format!("BEGIN ISOLATION LEVEL REPEATABLE READ; SET TRANSACTION SNAPSHOT '{snapshot}'"))?;
     refuse_objects_of_others(plan, &session, name)?;
     refuse_names_of_others(plan, &session, name)?;
-    Ok((session, snapshot))
+    Ok(format!("--snapshot={snapshot}"))
 }
 
 /// Refuses objects that the owner must not restore, or cannot. The catalogs of the objects say who owns them: pg_shdepend
@@ -173,8 +173,7 @@ pub fn check_rows(plan: &Plan<'_>) -> Result {
     refuse_any(
         &hidden,
         "--owner is a role that cannot read all rows",
-        "Grant it SELECT. If a table forces row security on its owner, connect as a role with BYPASSRLS that is a member of \
-         the owner.",
+        "Grant it SELECT. A table that forces row security on its owner cannot be moved.",
     )
 }
 

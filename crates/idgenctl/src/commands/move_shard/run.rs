@@ -29,16 +29,16 @@ pub struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Creates the marker, which outlives this run, or updates it: an undo must know which role restores.
-    pub fn begin(&mut self) -> Result {
-        self.stage = Stage::Begun;
-        let source = &self.plan.source;
-        let (session, begun) = (self.turn.session(source, source.primary())?, self.plan.marker(false));
-        let create = match self.plan.begun {
+    /// Creates the marker, which outlives this run, or updates it: an undo must know which role restores. Then keeps the
+    /// name on the target.
+    pub fn begin(&self) -> Result {
+        let (plan, begun) = (self.plan, self.plan.marker(false));
+        let create = match plan.begun {
             Some(_) => String::new(),
             None => format!("CREATE SCHEMA {}; ", begun.marker()),
         };
-        session.run(&(create + &begun.write())).map(drop)
+        self.turn.session(&plan.source, plan.source.primary())?.run(&(create + &begun.write()))?;
+        plan.names.reserve(&self.turn.session(&plan.target, plan.target.primary())?)
     }
 }
 

@@ -116,11 +116,15 @@ impl Run<'_> {
         let drop = || -> Result {
             let target = plan.target.primary();
             self.turn.end_others(&plan.target, target)?;
-            if plan.comment_on(target, moving)?.as_ref() == Some(&plan.mark) {
+            if plan.comment_on(target, moving)?.as_ref() == Some(&plan.names.mark) {
                 // The owner could hold locks forever, and Ctrl-C does not end an undo.
                 let session = self.turn.session(&plan.target, target)?;
                 let drop = format!("DROP SCHEMA {} CASCADE", Session::identifier(moving));
                 session.run(&format!("SET lock_timeout = '10s'; {drop}"))?;
+            }
+            let session = self.turn.session(&plan.target, target)?;
+            if plan.names.is_reserved(&session)? {
+                discard(&session, &plan.names.schema)?;
             }
             Ok(())
         };
