@@ -5,9 +5,10 @@
 //! is closed. If a later step fails, the move is undone, unless the target may already mint.
 //!
 //! The marker on the source says that a move has begun, and whether the target may mint. On the source, the schema is
-//! called `SCHEMA_moving` once it is closed, and `SCHEMA_moved` once the target may mint. An empty schema of a
-//! superuser keeps its name there, so that no one else can put objects for clients in its place. On the target, the
-//! copy is called `SCHEMA_moving` until it is opened. Its comment is the application_name of the move's sessions.
+//! called `SCHEMA_moving` once it is closed, and `SCHEMA_moved` once the target may mint. On the target, the copy is
+//! called `SCHEMA_moving` until it is opened. On both, an empty schema of a superuser keeps the name meanwhile, so that
+//! no one else can put objects for clients in its place. On the target, the copy and that schema have the
+//! application_name of the move's sessions as their comment.
 
 // From top to bottom; none uses one above it.
 mod undo;
