@@ -6,7 +6,7 @@ use postgres::Client;
 
 use crate::clients::{Clients, Ledger, ids};
 use crate::fleet::for_servers;
-use crate::process::{assert_says, installed, major_version, refused, run, said, skipped, top};
+use crate::process::{assert_says, installed, lacks, major_version, refused, run, said, skipped, top};
 use crate::server::{Build, PRELOAD, Server, Sql};
 
 fn released() -> Vec<String> {
@@ -586,8 +586,11 @@ fn a_dump_goes_into_another_schema() {
 /// pgcopydb creates indexes from texts printed under the path of its session, which docs/cookbook.md sets.
 #[test]
 fn pgcopydb_copies_indexes_on_expressions() {
-    if installed("pgcopydb").is_none() || major_version() > 15 {
-        return skipped("pgcopydb is not installed, or that of Debian 12 is not for this PostgreSQL");
+    if major_version() > 15 {
+        return skipped("pgcopydb of Debian 12 is not for this PostgreSQL");
+    }
+    if installed("pgcopydb").is_none() {
+        return lacks("pgcopydb");
     }
     let server = Server::start(&[]);
     server.run("CREATE TABLE users (id bigint PRIMARY KEY DEFAULT snowflake_next_id(5))");

@@ -160,13 +160,13 @@ impl Cluster {
         assert!(file.contains(shards), "{file}");
         std::fs::write(folder.join("patroni.yml"), file.replace(shards, &format!("allowed_shards: {list}")))
             .unwrap();
-        let member = |(number, name): (usize, &&'static str)| {
+        let member = |(number, name): (usize, &'static str)| {
             let (host, folder) = (format!("{network}.{}", number + 1), new_folder(folder.join(name)));
             new_folder(folder.join("sockets"));
             let variables = variables(name, &host, &etcd_host, &folder);
-            Member { name: *name, host, folder, variables, patroni: None }
+            Member { name, host, folder, variables, patroni: None }
         };
-        let members: Vec<Member> = names.iter().enumerate().map(member).collect();
+        let members: Vec<Member> = names.iter().copied().enumerate().map(member).collect();
         let fleet = file_of(&members);
         let mut cluster = Cluster { fleet, members, folder, memory, etcd_host, _etcd: etcd };
         let config = cluster.config();
