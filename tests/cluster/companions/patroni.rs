@@ -44,8 +44,9 @@ struct Cluster {
     folder: PathBuf,
     /// The data of etcd are in memory: Patroni would wait for each of its writes to disk.
     memory: PathBuf,
-    etcd_host: String,
-    _etcd: Service,
+    /// The address of etcd.
+    etcd: String,
+    _service: Service,
 }
 
 struct Member {
@@ -139,8 +140,8 @@ impl Cluster {
         };
         let folder = new_folder(servers_folder().join(format!("patroni-{id}")));
         let memory = new_folder(PathBuf::from(format!("/dev/shm/idgen-etcd-{id}")));
-        let etcd_host = format!("{network}.4:2379");
-        let (url, peers) = (format!("http://{etcd_host}"), format!("http://{network}.4:2380"));
+        let etcd = format!("{network}.4:2379");
+        let (url, peers) = (format!("http://{etcd}"), format!("http://{network}.4:2380"));
         // The machine may be busy, and etcd slow to answer.
         let times = ["--heartbeat-interval=1000", "--election-timeout=10000"];
         let places = [
@@ -152,23 +153,23 @@ impl Cluster {
             format!("--initial-cluster=default={peers}"),
         ];
         let args: Vec<&str> = times.into_iter().chain(places.iter().map(String::as_str)).collect();
-        let etcd = Service::start(&installed("etcd").unwrap(), &args, &[], &folder.join("etcd.log"));
+        let service = Service::start(&installed("etcd").unwrap(), &args, &[], &folder.join("etcd.log"));
 
         // A copy, because the servers' user may not be able to read the checkout.
-        let (file, shards) =
-            (std::fs::read_to_string(example("scaling/patroni.yml")).unwrap(), "allowed_shards: 0-4095");
-        assert!(file.contains(shards), "{file}");
-        std::fs::write(folder.join("patroni.yml"), file.replace(shards, &format!("allowed_shards: {list}")))
-            .unwrap();
+        let file = std::fs::read_to_string(example("scaling/patroni.yml")).unwrap();
+        let shown = "idgen.allowed_shards: 0-4095";
+        assert!(file.contains(shown), "{file}");
+        let file = file.replace(shown, &format!("idgen.allowed_shards: {list}"));
+        std::fs::write(folder.join("patroni.yml"), file).unwrap();
         let member = |(number, name): (usize, &'static str)| {
             let (host, folder) = (format!("{network}.{}", number + 1), new_folder(folder.join(name)));
             new_folder(folder.join("sockets"));
-            let variables = variables(name, &host, &etcd_host, &folder);
+            let variables = variables(name, &host, &etcd, &folder);
             Member { name, host, folder, variables, patroni: None }
         };
         let members: Vec<Member> = names.iter().copied().enumerate().map(member).collect();
         let fleet = file_of(&members);
-        let mut cluster = Cluster { fleet, members, folder, memory, etcd_host, _etcd: etcd };
+        let mut cluster = Cluster { fleet, members, folder, memory, etcd, _service: service };
         let config = cluster.config();
         cluster.members.iter_mut().for_each(|member| member.start(&config));
         Some(cluster)
@@ -227,8 +228,8 @@ impl Cluster {
         list.as_array().map(|list| list.iter().map(listed).collect()).unwrap_or_default()
     }
 
-    /// Waits until a member other than `former` leads, and `standbys` of the others stream, of which Patroni would promote
-    /// one. Returns the leader.
+    /// Waits until a member other than `former` leads, and `standbys` of the others stream, one of which Patroni would
+    /// promote. Returns the leader.
     fn settled(&self, former: &str, standbys: usize) -> &'static str {
         let leader = || {
             let list = self.list();
@@ -266,7 +267,7 @@ impl Cluster {
 }
 
 /// The variables that the first comment of the file lists, with the values of a member.
-fn variables(name: &str, host: &str, etcd_host: &str, folder: &Path) -> Vec<(String, String)> {
+fn variables(name: &str, host: &str, etcd: &str, folder: &Path) -> Vec<(String, String)> {
     let file = std::fs::read_to_string(example("scaling/patroni.yml")).unwrap();
     let words = file.lines().filter_map(|line| line.strip_prefix("#     ")).flat_map(str::split_whitespace);
     let (data, bin, user) = (folder.join("data"), release_bin(), variable("IDGEN_SERVER_USER"));
@@ -277,7 +278,7 @@ fn variables(name: &str, host: &str, etcd_host: &str, folder: &Path) -> Vec<(Str
             "PATRONI_NAME" => name.to_owned(),
             "PATRONI_POSTGRESQL_DATA_DIR" => data.display().to_string(),
             "PATRONI_POSTGRESQL_BIN_DIR" => bin.clone(),
-            "PATRONI_ETCD3_HOSTS" => format!("'{etcd_host}'"),
+            "PATRONI_ETCD3_HOSTS" => format!("'{etcd}'"),
             _ if shown.is_empty() => {
                 let secret = SECRETS.into_iter().find(|(name, _)| *name == variable);
                 secret.unwrap_or_else(|| panic!("{variable} has no value")).1.to_owned()
@@ -418,7 +419,7 @@ fn changes_of_the_leader(mode: &str) {
     let mut client = cluster.member(leader).connect();
     let timelines = ledger.timelines_of_rows(&mut client);
     println!(
-        "{mode}: {} ids on {timelines} timelines, the longest outage {:?}; {} of a plain table, {:?}",
+        "{mode}: {} ids on {timelines} timelines, longest outage {:?}; plain table: {} ids, longest outage {:?}",
         ledger.len(),
         ledger.outage,
         of_plain.len(),
@@ -545,7 +546,9 @@ fn what_idgenctl_says_to_do_under_patroni_is_enough() {
 }
 
 /// What the test gives to `--owner`.
-const OWNER: &str = "host=10.0.1.1 dbname=postgres user=app password=app";
+fn owner(target: &Cluster) -> String {
+    format!("host={} dbname=postgres user=app password=app", target.members[0].host)
+}
 
 /// Writes the program that the page gives to `--set-list`, and the files of patronictl that it names.
 fn set_list(source: &Cluster, target: &Cluster) -> PathBuf {
@@ -554,7 +557,7 @@ fn set_list(source: &Cluster, target: &Cluster) -> PathBuf {
     let program = blocks.into_iter().find(|block| block.contains("patronictl")).expect("the page's program");
     for (role, cluster) in [("source", source), ("target", target)] {
         let file = source.folder.join(role).with_extension("yml");
-        std::fs::write(file, format!("etcd3: {{hosts: '{}'}}\n", cluster.etcd_host)).unwrap();
+        std::fs::write(file, format!("etcd3: {{hosts: '{}'}}\n", cluster.etcd)).unwrap();
     }
     let file = source.folder.join("set-list");
     write_program(&file, &program.replace("/etc/patroni", source.folder.to_str().unwrap()));
@@ -562,17 +565,17 @@ fn set_list(source: &Cluster, target: &Cluster) -> PathBuf {
 }
 
 /// Promise: a shard moves between clusters under Patroni with the program of the page, while clients write. If a
-/// failover of the source interrupts the move, the hints of `idgenctl` lead to its undo. No id is repeated, no committed
-/// row is lost, and the shard stays closed on each later leader of the source.
+/// failover of the source interrupts the move, the hints of `idgenctl` lead to its undo. No id is repeated, no
+/// committed row is lost, and the shard stays closed on each later leader of the source.
 #[test]
 fn a_shard_moves_between_clusters_under_patroni() {
     let Some(source) = Cluster::start(&NAMES[..2], "0-4095") else { return };
     let Some(target) = Cluster::start(&NAMES[2..], "4096-8191") else { return };
     let (first, to) = (source.settled("", 1), target.settled("", 0));
     let fleet = file_of(source.members.iter().chain(&target.members));
-    let program = set_list(&source, &target);
+    let (program, owner) = (set_list(&source, &target), owner(&target));
     let the_move = |from: &str, how: &[&str]| {
-        let servers = ["--yes", "move", "insta5", "--from", from, "--to", to, "--owner", OWNER];
+        let servers = ["--yes", "move", "insta5", "--from", from, "--to", to, "--owner", &owner];
         let mut command = fleet.command(&[&servers, how].concat());
         command.arg("--set-list").arg(&program).stdin(Stdio::null());
         command
