@@ -923,7 +923,7 @@ fn a_move_that_broke_off() {
     let file = fleet_file(&[&one, &two]).display().to_string();
     let program = format!("{}/set-list", one.host());
     let the_move = |others: &[&str]| {
-        let servers = ["--from", "one", "--to", "two", "--owner", &two.target_as("app")];
+        let servers = ["--from", "one", "--to", "two", "--owner", "user=app"];
         idgenctl(&[&["--fleet", &file, "--yes", "move", "insta5"], &servers[..], others].concat())
     };
     // The move is killed when it sets this list. Before, it tries the program with the current lists.

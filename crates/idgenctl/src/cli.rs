@@ -88,7 +88,7 @@ pub enum Command {
     ///
     /// List all standbys of both servers: one that keeps the old list would repeat ids once it is promoted.
     ///
-    /// Example: idgenctl --fleet fleet.toml move insta5 --from one --to two --owner 'host=10.0.0.2 user=app dbname=app'
+    /// Example: idgenctl --fleet fleet.toml move insta5 --from one --to two --owner user=app
     Move(Move),
 }
 
@@ -115,9 +115,9 @@ pub struct Move {
     /// The shard, if no default in the schema names one
     #[arg(long)]
     pub shard: Option<u16>,
-    /// A connection string for the target, as the role that owns the schema: it restores the schema, because a restore
-    /// runs code of the schema's owner, which no superuser should
-    #[arg(long, value_name = "CONNECTION")]
+    /// How the role that owns the schema connects to both servers: parameters that replace those of the fleet, such as
+    /// user=app. It copies the schema, because a copy runs code of the schema's owner, which no superuser should
+    #[arg(long, value_name = "PARAMETERS")]
     pub owner: Option<String>,
     /// A program that sets idgen.allowed_shards where Patroni or an operator keeps it. It is called with "source" or
     /// "target", and the list; first, as a trial, with the present lists

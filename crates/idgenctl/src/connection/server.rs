@@ -25,6 +25,14 @@ impl Server {
         Server { name, parameters, version: AtomicI32::new(0), is_superuser: AtomicBool::new(true) }
     }
 
+    /// The same server, with other parameters for an ordinary role. Without one of its own, it gets no password.
+    pub fn as_role(&self, parameters: &BTreeMap<String, String>) -> Server {
+        let mut own = self.parameters.clone();
+        own.remove("password");
+        own.extend(parameters.clone());
+        Server { is_superuser: AtomicBool::new(false), ..Server::new(self.name.clone(), own) }
+    }
+
     /// Connects to the database that the connection string names.
     pub fn connect(&self) -> Result<Session> {
         self.connect_with(&[])

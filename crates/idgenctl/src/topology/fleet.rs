@@ -98,21 +98,25 @@ impl Fleet {
     }
 }
 
-pub fn of_connection(name: Option<&str>, connection: &str) -> Result<Server> {
+/// The parameters in a connection string.
+pub fn parameters(what: &str, connection: &str) -> Result<BTreeMap<String, String>> {
     // libpq's message may quote part of a password.
-    let what = match name {
-        Some(name) => format!("the connection string of {name}"),
-        None if connection.contains(['=', ':']) => "the connection string".into(),
-        None => format!("\"{connection}\""),
-    };
     let options = Info::from(connection).map_err(|_| {
         Error::Usage(format!(
             "{what} is not valid for libpq. Write host=10.0.0.1 user=postgres, with a value that contains spaces in \
              single quotes; or a URI"
         ))
     })?;
-    let parameters: BTreeMap<String, String> =
-        options.into_iter().filter_map(|option| Some((option.keyword, option.val?))).collect();
+    Ok(options.into_iter().filter_map(|option| Some((option.keyword, option.val?))).collect())
+}
+
+fn of_connection(name: Option<&str>, connection: &str) -> Result<Server> {
+    let what = match name {
+        Some(name) => format!("the connection string of {name}"),
+        None if connection.contains(['=', ':']) => "the connection string".into(),
+        None => format!("\"{connection}\""),
+    };
+    let parameters = parameters(&what, connection)?;
     let of = |key: &str, variable: &str| -> String {
         parameters.get(key).cloned().or_else(|| env::var(variable).ok()).unwrap_or_default()
     };

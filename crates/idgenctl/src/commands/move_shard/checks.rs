@@ -1,11 +1,10 @@
 //! Checks that run while clients keep working. They change nothing.
 
 use super::lists;
-use super::names::shown;
+use super::names::{look_for, shown};
 use super::plan::Plan;
 use super::rights::USED;
 use super::sides::{Place, Side};
-use crate::commands::marker::Begun;
 use crate::connection::session::Session;
 use crate::idgen::columns;
 use crate::idgen::library;
@@ -32,10 +31,10 @@ pub fn state(plan: &Plan<'_>) -> Result<Option<At>> {
     let (here, there) = (names.on(&plan.source.primary().session()?)?, names.on(&target.session()?)?);
     let has_copy =
         there == [&*names.moving] && plan.comment_on(target, &names.moving)?.as_ref() == Some(&plan.mark);
-    let begun_there = Begun::all(&target.session()?)?;
-    let has_marker = begun_there
+    let other = plan
+        .others
         .iter()
-        .any(|begun| begun.schema == names.schema || i32::from(begun.shard) == i32::from(plan.shard));
+        .find(|(_, begun)| begun.schema == names.schema || i32::from(begun.shard) == i32::from(plan.shard));
     let is_free = there.is_empty() || has_copy;
     let (is_open, is_closed) = (here.contains(&names.schema), here.contains(&names.moving));
     let found = format!("the source has {}, the target has {}", shown(&here), shown(&there));
@@ -51,11 +50,13 @@ pub fn state(plan: &Plan<'_>) -> Result<Option<At>> {
                 Session::identifier(&names.schema)
             ),
         ),
-        None if here == [&*names.schema] && is_free && has_marker => refused(
-            format!("a move of {} or its shard from the target has not ended", names.schema),
-            "First finish that move with --finish.",
-        ),
-        None if here == [&*names.schema] && is_free => Ok(Some(At::Open)),
+        None if here == [&*names.schema] && is_free => match other {
+            None => Ok(Some(At::Open)),
+            Some((server, _)) => refused(
+                format!("a move of {} or its shard from {} has not ended", names.schema, server.name),
+                "First finish that move with --finish.",
+            ),
+        },
         None => refused(
             found,
             format!(
@@ -98,6 +99,7 @@ pub fn state(plan: &Plan<'_>) -> Result<Option<At>> {
         Some(begun) if !begun.opened && is_free && is_open != is_closed => {
             Ok(Some(if is_open { At::Open } else { At::Moving }))
         }
+        Some(begun) if !begun.opened && here.is_empty() => refused(found, look_for(&names.moving, begun)),
         Some(_) => refused(found, "Drop or rename what is not part of this move."),
     }
 }

@@ -116,14 +116,12 @@ fn dump_into(plan: &Plan<'_>, options: &[&str], begin: &str, end: &str) -> Resul
     let (reader, mut writer) = io::pipe().map_err(fail)?;
     // Written before psql runs: later, it could be gone.
     writeln!(writer, "{begin}").map_err(fail)?;
-    let Some(restorer) = &plan.owner else {
-        return refused("the schema is restored by its owner", "Give --owner.");
-    };
+    let [source, target] = &plan.as_owner;
     let mut programs = Programs::default();
-    let mut psql = program("psql", restorer);
+    let mut psql = program("psql", target);
     psql.args(["-X", "-q", "-v", "ON_ERROR_STOP=1"]).stdin(reader).stdout(Stdio::null());
     programs.start(&mut psql).map_err(fail)?;
-    let mut pg_dump = program("pg_dump", plan.source.primary());
+    let mut pg_dump = program("pg_dump", source);
     // The schema's name is in UTF-8 as well.
     pg_dump.arg("--encoding=UTF8").args(options).stdin(Stdio::null());
     programs.start(pg_dump.stdout(writer.try_clone().map_err(fail)?)).map_err(fail)?;

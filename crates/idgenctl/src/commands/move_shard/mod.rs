@@ -42,9 +42,9 @@ pub fn run(cli: &Cli, arguments: &Arguments) -> Result<u8> {
     signals::notice_signals();
     copy::check_programs()?;
     let servers = Servers::load(cli, arguments)?;
-    let owner = arguments.owner.as_deref().filter(|_| !arguments.undo);
-    let owner = owner.map(|connection| fleet::of_connection(Some("the owner"), connection)).transpose()?;
-    let plan = Plan::of(cli, arguments, &servers, owner.as_ref())?;
+    let owner = fleet::parameters("--owner", arguments.owner.as_deref().unwrap_or_default())?;
+    let as_owner = [servers.from(), servers.to()].map(|server| server.as_role(&owner));
+    let plan = Plan::of(cli, arguments, &servers, &as_owner)?;
     let turn = Turn::take(&plan)?;
     if Begun::of(&plan.source.primary().session()?, &plan.names.schema)? != plan.begun {
         return refused("another run has changed the state of the move", "Run the same command again.");
@@ -64,10 +64,10 @@ impl Run<'_> {
             note("the move is complete, and nothing is left to finish");
             return Ok(());
         };
-        if plan.owner.is_none() && matches!(at, At::Open | At::Moving) {
+        if plan.arguments.owner.is_none() && matches!(at, At::Open | At::Moving) {
             return refused(
-                "--owner is missing: the role that owns the schema restores it",
-                "Give a connection string for the target with that user.",
+                "--owner is missing: the role that owns the schema copies it",
+                "Say how that role connects to both servers, such as --owner user=app.",
             );
         }
         for side in [&plan.source, &plan.target] {
@@ -79,6 +79,7 @@ impl Run<'_> {
             checks::surroundings(plan)?;
             rights::check_roles(plan)?;
             let (_look, snapshot) = rights::look_at(plan, &plan.names.schema)?;
+            rights::check_rows(plan)?;
             copy::rehearse(plan, &snapshot)?;
         }
         self.show()?;
@@ -113,8 +114,8 @@ impl Run<'_> {
             }
         }
         note(format!(
-            "restored by {}, whose constraints, index expressions and generated columns affect how long the schema stays closed",
-            plan.restorer
+            "copied by {}, whose constraints, index expressions and generated columns affect how long the schema stays closed",
+            plan.owner
         ));
         Ok(())
     }

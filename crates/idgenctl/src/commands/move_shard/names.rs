@@ -2,6 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::commands::marker::Begun;
 use crate::connection::session::Session;
 use crate::idgen::privileges::new_schema;
 use crate::terminal::error::Result;
@@ -82,6 +83,15 @@ impl Names {
         let (away, kept) = (rename(&self.schema, &self.moving), new_schema(session, &self.schema)?);
         session.run(&format!("{away}; {kept}; {}", set_comment(&self.schema, KEPT))).map(drop)
     }
+}
+
+/// A hint for when the schema is gone while a move is not over: its owner can rename or drop it at any time.
+pub fn look_for(moving: &str, begun: &Begun) -> String {
+    format!(
+        "If its owner has renamed the schema there, rename it to {moving}, and run the same command with --undo. If it is \
+         gone, drop the schema {} there: then no server has the shard.",
+        begun.marker()
+    )
 }
 
 /// Names that exist, for messages.

@@ -27,10 +27,12 @@ pub struct Plan<'a> {
     pub to: String,
     /// Servers that an undo cannot reach.
     pub away: Vec<&'a Server>,
-    /// The target, as the owner of the schema. An undo needs none.
-    pub owner: Option<Place<'a>>,
-    /// That role; empty if it is not known.
-    pub restorer: String,
+    /// Moves from other servers that have not ended.
+    pub others: Vec<(&'a Server, Begun)>,
+    /// Source and target, as the owner of the schema.
+    pub as_owner: [Place<'a>; 2],
+    /// The name of that role; empty if it is not known.
+    pub owner: String,
     /// The comment of the copy, and the application_name of sessions. Both servers may have one system identifier.
     pub mark: String,
 }
@@ -40,7 +42,7 @@ impl<'a> Plan<'a> {
         cli: &'a Cli,
         arguments: &'a Arguments,
         servers: &'a Servers,
-        owner: Option<&'a Server>,
+        as_owner: &'a [Server; 2],
     ) -> Result<Plan<'a>> {
         let schema = arguments.schema.clone();
         let [moving, moved] = ["moving", "moved"].map(|end| format!("{schema}_{end}"));
@@ -49,7 +51,7 @@ impl<'a> Plan<'a> {
             return Err(Error::Usage("the name of the schema is too long for _moving to be appended".into()));
         }
         let names = Names { schema, moving, moved };
-        let ([source, target], away) = servers.find(arguments.undo)?;
+        let ([source, target], away, others) = servers.find(arguments.undo)?;
         let (session, system) = (&source[0].session, &source[0].system);
         let begun = Begun::of(session, &names.schema)?;
         let shard = find_shard(session, &names, begun.as_ref(), arguments.shard)?;
@@ -61,18 +63,32 @@ impl<'a> Plan<'a> {
         let to = target.first().map(|member| place(&member.system, &member.session)).transpose()?;
         let source = Side::of("source", servers.from(), &source, &mark);
         let target = Side::of("target", servers.to(), &target, &mark);
-        let owner = owner.map(|server| Place::new("the owner", server, &mark, false));
-        let restorer = match &owner {
-            Some(owner) => owner_role(owner, target.primary())?,
-            None => begun.as_ref().map(|begun| begun.owner.clone()).unwrap_or_default(),
+        let as_owner = as_owner.each_ref().map(|server| Place::new("the owner", server, &mark, false));
+        let owner = match &arguments.owner {
+            Some(_) if !arguments.undo => owner_role(&as_owner, [source.primary(), target.primary()])?,
+            _ => begun.as_ref().map(|begun| begun.owner.clone()).unwrap_or_default(),
         };
         let to = to.unwrap_or_default();
-        Ok(Plan { cli, arguments, names, shard, begun, source, target, to, away, owner, restorer, mark })
+        Ok(Plan {
+            cli,
+            arguments,
+            names,
+            shard,
+            begun,
+            source,
+            target,
+            to,
+            away,
+            others,
+            as_owner,
+            owner,
+            mark,
+        })
     }
 
     pub fn marker(&self, opened: bool) -> Begun {
         let (shard, schema) = (i32::from(self.shard) as u16, self.names.schema.clone());
-        Begun { shard, schema, to: self.to.clone(), owner: self.restorer.clone(), opened }
+        Begun { shard, schema, to: self.to.clone(), owner: self.owner.clone(), opened }
     }
 
     /// The comment of a schema, which may be empty; none if there is no such schema.
@@ -110,15 +126,17 @@ fn find_shard(session: &Session, names: &Names, begun: Option<&Begun>, given: Op
     }
 }
 
-/// The role that restores the schema.
-fn owner_role(owner: &Place<'_>, target: &Place<'_>) -> Result<String> {
-    let place = "SELECT concat_ws(' ', current_database(), pg_postmaster_start_time())";
-    let is_there = owner.value(place, &[])? == target.value(place, &[])?;
-    if is_there && owner.value("SHOW is_superuser", &[])? == "off" {
-        return owner.value("SELECT current_user", &[]);
+/// The role that copies the schema.
+fn owner_role(owner: &[Place<'_>; 2], places: [&Place<'_>; 2]) -> Result<String> {
+    for (owner, place) in owner.iter().zip(places) {
+        let server = "SELECT concat_ws(' ', current_database(), pg_postmaster_start_time())";
+        let is_there = owner.value(server, &[])? == place.value(server, &[])?;
+        if !is_there || owner.value("SHOW is_superuser", &[])? == "on" {
+            return refused(
+                format!("--owner does not connect to the database on {} as an ordinary role", place.role),
+                "Give only what differs for the role that owns the schema, such as user=app.",
+            );
+        }
     }
-    refused(
-        "--owner must connect to the same database as the target, and not as a superuser",
-        "Give the connection string of the target with the user who owns the schema.",
-    )
+    owner[1].value("SELECT current_user", &[])
 }

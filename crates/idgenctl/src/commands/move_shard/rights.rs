@@ -1,11 +1,12 @@
-//! Rights. A restore runs code of the schema's owner: a CHECK constraint, for example, can call a function. So the
-//! owner restores the schema, not a superuser. The owner must not run code of third roles either, so everything that
-//! the schema uses belongs to superusers or the owner, on both servers. No one else can replace it before the restore.
+//! Rights. A restore runs code of the schema's owner: a CHECK constraint, for example, can call a function. A dump can:
+//! it plans a query of each sequence, and the owner may have put a table in its place. So the owner does both, not a
+//! superuser. The owner must not run code of third roles either, so everything that the schema uses belongs to
+//! superusers or the owner, on both servers. No one else can replace it before the restore.
 
 use super::plan::Plan;
 use crate::connection::session::Session;
 use crate::idgen::privileges::MAY_CREATE;
-use crate::terminal::error::{Result, refuse_any, refused};
+use crate::terminal::error::{Result, refuse_any};
 
 /// The beginning of a query: the objects of the schema `$1` and, if `$2`, those that they use.
 pub const USED: &str = "
@@ -29,28 +30,14 @@ pub const USED: &str = "
 pub fn look_at(plan: &Plan<'_>, name: &str) -> Result<(Session, String)> {
     let session = plan.source.primary().session()?;
     session.run("BEGIN ISOLATION LEVEL REPEATABLE READ")?;
-    // Without it, pg_dump would evaluate a view that takes the place of a sequence, as a superuser (CVE-2024-7348).
-    if session.run("SELECT FROM pg_settings WHERE name = 'restrict_nonsystem_relation_kind'")?.len() == 0 {
-        return refused(
-            "the source is of a release whose tables cannot be dumped safely",
-            "Update PostgreSQL there to 15.8, 16.4 or later.",
-        );
-    }
     let snapshot = format!("--snapshot={}", session.value("SELECT pg_export_snapshot()", &[])?);
-    // pg_dump reads a sequence by its name, as a superuser, and planning that would evaluate an index expression of a
-    // table that has taken the place. PostgreSQL has no other lock for sequences, nor for a schema.
-    session.run("SET LOCAL lock_timeout = '10s'")?;
-    session.query("SELECT FROM pg_namespace WHERE nspname = $1 FOR UPDATE", &[name])?;
-    let sequences = "SELECT FROM pg_class WHERE relkind = 'S' AND relnamespace = (
-                         SELECT oid FROM pg_namespace WHERE nspname = $1) FOR UPDATE";
-    session.query(sequences, &[name])?;
     refuse_objects_of_others(plan, &session, name)?;
     refuse_names_of_others(plan, &session, name)?;
     Ok((session, snapshot))
 }
 
 /// Refuses objects that the owner must not restore, or cannot. The catalogs of the objects say who owns them: pg_shdepend
-/// leaves out predefined roles, such as pg_database_owner. What a role of which the restorer is a member has in the schema
+/// leaves out predefined roles, such as pg_database_owner. What a role of which the owner is a member has in the schema
 /// is the owner's choice. What the schema uses elsewhere is safe only with roles that can do all that the owner can.
 fn refuse_objects_of_others(plan: &Plan<'_>, session: &Session, name: &str) -> Result {
     let inside = NAMED.map(|(catalog, of)| (catalog, of, format!("{of}namespace")));
@@ -79,11 +66,11 @@ fn refuse_objects_of_others(plan: &Plan<'_>, session: &Session, name: &str) -> R
                                          ELSE (o.rolname = $3 OR o.oid = nspowner) AND pg_has_role(r.oid, o.oid, 'MEMBER') END)
                    LIMIT 5) AS found (what)"
         ),
-        &[name, "t", &plan.restorer],
+        &[name, "t", &plan.owner],
     )?;
     refuse_any(
         &others,
-        format!("{} must not restore what others may have written", plan.restorer),
+        format!("{} must not restore what others may have written", plan.owner),
         "Give --owner as the role that owns the schema or, if several roles own parts, as a member of all. Give a schema of a \
          superuser, and what is in it, to an ordinary role. Have other roles drop their own objects, or revoke them.",
     )
@@ -162,15 +149,32 @@ fn refuse_names_of_others(plan: &Plan<'_>, session: &Session, name: &str) -> Res
                ) AS o (namespace, found, owner) ON found = name LEFT JOIN pg_namespace AS n ON n.oid = namespace
                     JOIN others AS r ON r.oid = CASE owner WHEN 'pg_database_owner'::regrole THEN datdba ELSE owner END
                WHERE nspname IS NOT DISTINCT FROM schema) AS found (what)"),
-        &[&names, &plan.restorer, &owner],
+        &[&names, &plan.owner, &owner],
     )?;
     refuse_any(
         &others,
-        format!("{} must not restore what may use objects of others on the target", plan.restorer),
+        format!("{} must not restore what may use objects of others on the target", plan.owner),
         "Have its owner create what the target lacks, or a superuser what belongs to superusers. Everything that the schema \
          uses must be in schemas that belong to superusers or that role, and in which only they may create objects: move it \
          to such a schema on both servers, for example by ALTER EXTENSION ... SET SCHEMA. Have other roles drop their own \
          objects.",
+    )
+}
+
+/// Checks that the owner can read all rows: policies may hide some, and pg_dump would fail while the schema is closed.
+pub fn check_rows(plan: &Plan<'_>) -> Result {
+    let hidden = plan.as_owner[0].value(
+        "SELECT string_agg(what, ', ')
+         FROM (SELECT format('%I.%I', nspname, relname) FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace
+               WHERE nspname = $1 AND relkind IN ('r', 'p', 'S')
+                 AND (NOT has_table_privilege(c.oid, 'SELECT') OR row_security_active(c.oid)) LIMIT 5) AS found (what)",
+        &[&plan.names.schema],
+    )?;
+    refuse_any(
+        &hidden,
+        "--owner is a role that cannot read all rows",
+        "Grant it SELECT. If a table forces row security on its owner, connect as a role with BYPASSRLS that is a member of \
+         the owner.",
     )
 }
 

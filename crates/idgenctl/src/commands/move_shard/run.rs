@@ -50,7 +50,7 @@ pub struct Turn {
     source: Session,
     target: Option<Session>,
     /// The roles of this run and of an earlier one that restore the schema.
-    restorers: Vec<String>,
+    owners: Vec<String>,
 }
 
 impl Turn {
@@ -59,7 +59,7 @@ impl Turn {
         let source = lock(plan.source.primary())?;
         let target = plan.target.is_reached().then(|| lock(plan.target.primary())).transpose()?;
         let earlier = plan.begun.iter().map(|begun| begun.owner.clone());
-        let turn = Turn { source, target, restorers: earlier.chain([plan.restorer.clone()]).collect() };
+        let turn = Turn { source, target, owners: earlier.chain([plan.owner.clone()]).collect() };
         for side in [&plan.source, &plan.target].into_iter().filter(|side| side.is_reached()) {
             side.places.iter().try_for_each(|place| turn.end_others(side, place))?;
         }
@@ -110,7 +110,7 @@ impl Turn {
                AND (usesysid IN (SELECT oid FROM pg_roles WHERE rolsuper)
                     AND starts_with(application_name, 'idgenctl move ')
                     OR usename IN (SELECT json_array_elements_text($3::json)) AND application_name = $1)",
-            &[&place.name, &own.to_string(), &json!(self.restorers).to_string()],
+            &[&place.name, &own.to_string(), &json!(self.owners).to_string()],
         )?;
         let ask = || {
             let ended = session.query(

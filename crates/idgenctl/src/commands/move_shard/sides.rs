@@ -5,6 +5,7 @@ use std::ptr;
 use std::time::Duration;
 
 use crate::cli::{Cli, Move as Arguments};
+use crate::commands::marker::Begun;
 use crate::connection::server::Server;
 use crate::connection::session::{Rows, Session};
 use crate::terminal::error::{Error, Result, refused};
@@ -94,8 +95,8 @@ pub struct Servers {
     to: usize,
 }
 
-/// The source's servers, those of the target, and others that cannot be reached.
-type Found<'a> = ([Vec<Member<'a>>; 2], Vec<&'a Server>);
+/// The source's servers, those of the target, others that cannot be reached, and moves that have begun elsewhere.
+type Found<'a> = ([Vec<Member<'a>>; 2], Vec<&'a Server>, Vec<(&'a Server, Begun)>);
 
 impl Servers {
     pub fn load(cli: &Cli, arguments: &Arguments) -> Result<Servers> {
@@ -178,7 +179,11 @@ impl Servers {
             *members =
                 iter::once(primary).chain(group.flat_map(|group| group.standbys.iter().copied())).collect();
         }
+        let mut others = Vec::new();
+        for other in seen.iter().filter(|other| !other.is_standby && !ptr::eq(other.server, self.from())) {
+            others.extend(Begun::all(&other.session)?.into_iter().map(|begun| (other.server, begun)));
+        }
         let mut seen: Vec<Option<Member<'_>>> = seen.into_iter().map(Some).collect();
-        Ok((members.map(|side| side.into_iter().filter_map(|n| seen[n].take()).collect()), away))
+        Ok((members.map(|side| side.into_iter().filter_map(|n| seen[n].take()).collect()), away, others))
     }
 }

@@ -1,6 +1,6 @@
 //! Gives the shard back to the source.
 
-use super::names::{discard, shown};
+use super::names::{discard, look_for, shown};
 use super::run::{Run, Stage};
 use super::{checks, lists};
 use crate::commands::marker::Begun;
@@ -57,8 +57,8 @@ impl Run<'_> {
             {
                 return refused("another run has begun another move", "Run idgenctl check.");
             }
-            Some(_) if !there.contains(&names.schema) && !there.contains(&names.moving) => {
-                return refused(format!("the source has {}", shown(&there)), "Run idgenctl check.");
+            Some(begun) if !there.contains(&names.schema) && !there.contains(&names.moving) => {
+                return refused(format!("the source has {}", shown(&there)), look_for(&names.moving, &begun));
             }
             Some(_) => {}
             // This run failed before it created the marker.
