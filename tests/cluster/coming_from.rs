@@ -1596,8 +1596,10 @@ fn partman_partitions_by_a_number() {
                                       p_epoch => 'milliseconds');
          INSERT INTO wrong DEFAULT VALUES RETURNING tableoid::regclass";
     assert!(done(&server, &of_version(by_epoch)).contains("wrong_default"));
-    let error = client.error("SELECT partman.run_maintenance('public.wrong')");
-    assert!(error.message().starts_with("timestamp out of range"), "{error:?}");
+    if version.starts_with("4.") {
+        let error = client.error("SELECT partman.run_maintenance('public.wrong')");
+        assert!(error.message().starts_with("timestamp out of range"), "{error:?}");
+    }
 
     done(&server, &of_version(&blocks[0]));
     let partitions = "SELECT count(*) FROM pg_inherits WHERE inhparent = 'events'::regclass";

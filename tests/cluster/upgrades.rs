@@ -605,7 +605,10 @@ fn pgcopydb_copies_indexes_on_expressions() {
         // If it fails, it ends its process group.
         server.shell(&script).process_group(0).output().unwrap()
     };
-    assert_says(&said(&copy("", "without")), &["function shard_of(bigint) does not exist"]);
+    // Newer versions set the database's path first.
+    let without = copy("", "without");
+    let fails = said(&without).contains("function shard_of(bigint) does not exist");
+    assert_ne!(without.status.success(), fails, "{}", said(&without));
     let done = copy(options, "with_options");
     assert!(done.status.success(), "{}", said(&done));
     let mut client = server.connect_to("with_options");
