@@ -7,7 +7,7 @@ use postgres::Client;
 use crate::clients::{Clients, Ledger, ids};
 use crate::fleet::for_servers;
 use crate::process::{
-    assert_says, command, installed, lacks, major_version, output_of_run, refused, run, said, skipped, top,
+    command, installed, lacks, major_version, output_of_run, refused, run, said, skipped, top,
 };
 use crate::server::{Build, PRELOAD, Server, Sql};
 
