@@ -30,7 +30,7 @@ macro_rules! reasons {
 
 // 40001 is for conditions that pass without action: the call has waited too long, or a prepared transaction has yet to
 // end. To clients it means that they should try the whole transaction again. 55000 is for what an administrator has to
-// change first.
+// change first. docs/reference.md and docs/examples/prometheus/alerts.yml list those that are mistakes of the caller.
 reasons! {
     ShardFull "shard_full" ERRCODE_T_R_SERIALIZATION_FAILURE;
     BatchTooLarge "batch_too_large" ERRCODE_INVALID_PARAMETER_VALUE;

@@ -12,7 +12,7 @@ use postgres::{Client, NoTls};
 use crate::fleet::for_servers;
 use crate::origins::{limit_of_origins, room_for};
 use crate::process::{
-    assert_says, client_program, ends, idgenctl, installed, lacks, major_version, permitted, refused,
+    assert_says, client_program, ends, idgenctl, installed, kill, lacks, major_version, permitted, refused,
     release_bin,
 };
 use crate::server::{PRELOAD, Server, Sql};
@@ -194,6 +194,22 @@ fn enable_stops_at_the_first_failure_and_goes_on() {
     fs::remove_dir(file).unwrap();
     let answer = enable(&[&server], "postgres", 0, &["Now restart"]);
     assert!(!answer.contains("create the extension"), "{}", answer);
+}
+
+/// Ctrl-C also ends the statement on the server, which would otherwise make its change after the program has ended.
+#[test]
+fn nothing_is_done_after_an_interrupt() {
+    let server = Server::start_plain(&[PRELOAD]);
+    let mut holder = server.connect();
+    holder.run("BEGIN; LOCK pg_extension IN SHARE MODE");
+    let mut child = for_servers(&[&server], &["enable", "postgres", "--yes"]).spawn().unwrap();
+    let sessions = "FROM pg_stat_activity WHERE application_name = 'idgenctl' AND wait_event_type = 'Lock'";
+    server.wait_until(&format!("SELECT count(*) = 1 {sessions}"));
+    kill("INT", child.id() as i32).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(4));
+    server.wait_until(&format!("SELECT count(*) = 0 {sessions}"));
+    holder.run("COMMIT");
+    assert_eq!(server.value::<i64>("SELECT count(*) FROM pg_extension WHERE extname = 'idgen'"), 0);
 }
 
 /// Settings by which the owner of a database can end sessions there, or make them see something else.

@@ -102,10 +102,7 @@ fn leases_of_one_are_in_strict_order() {
     assert_kept(&[ids]);
 }
 
-/// Shared memory for the slots and the mark, in bytes. The pages name this number: tests/lint/pages.rs compares them.
-const SHARED_MEMORY: i64 = 541_120;
-
-/// The price for any number of connections.
+/// The price for any number of connections, as docs/reference.md names it.
 #[test]
 fn shared_memory_is_as_large_as_the_pages_say() {
     let sizes = |max_connections: u32| {
@@ -114,7 +111,8 @@ fn shared_memory_is_as_large_as_the_pages_say() {
         server.connect().column::<i64>(query)
     };
     let (few, many) = (sizes(10), sizes(510));
-    assert_eq!((few[0], many[0]), (SHARED_MEMORY, SHARED_MEMORY));
+    assert_eq!((few[0], many[0]), (541_120, 541_120));
+    assert!(include_str!("../../docs/reference.md").contains("541,120 bytes"));
     assert_eq!((few.len(), many.len()), (2, 2));
     assert_eq!(many[1] - few[1], 500 * 40, "40 bytes for each connection");
 }

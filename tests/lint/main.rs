@@ -3,20 +3,24 @@
 //! people paste. These tests need no server.
 
 mod arrows;
+mod blocks;
 mod errors;
 mod kubernetes;
 mod layout;
 mod markdown;
 mod pages;
-mod paste;
 mod pictures;
 mod programs;
 mod strangers;
 mod stray;
 mod workflows;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use regex::Regex;
 
 /// The top folder of the project.
 fn top() -> &'static Path {
@@ -44,6 +48,20 @@ fn files(folder: &str, end: &str) -> Vec<String> {
     }
     found.sort();
     found
+}
+
+/// A text on one line, so that a sentence is found wherever its lines end.
+fn in_one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// A regular expression, which is compiled once.
+fn regex(pattern: &str) -> &'static Regex {
+    static KNOWN: Mutex<BTreeMap<String, &Regex>> = Mutex::new(BTreeMap::new());
+    let mut known = KNOWN.lock().expect("no panic");
+    known.entry(pattern.to_owned()).or_insert_with(|| {
+        Box::leak(Box::new(Regex::new(pattern).unwrap_or_else(|error| panic!("{pattern}: {error}"))))
+    })
 }
 
 /// Fails with all complaints, if there are any.

@@ -4,78 +4,63 @@
 use std::collections::{HashMap, HashSet};
 use std::fs;
 
-use crate::{assert_none, files, top};
+use crate::{assert_none, files, regex, top};
 
-/// The files of the top folder.
-const TOP: &str = ".editorconfig .gitignore CHANGELOG.md CONTRIBUTING.md Cargo.lock Cargo.toml LICENSE META.json Makefile \
-                   README.md SECURITY.md clippy.toml deny.toml idgen.control rustfmt.toml";
+/// The files of the top folder, and those that GitHub, cargo and Docker find by themselves.
+const KNOWN: &str = r"(?x)^(\.(editorconfig|gitignore)|(CHANGELOG|CONTRIBUTING|README|SECURITY)\.md|Cargo\.(lock|toml)
+    |LICENSE|META\.json|Makefile|(clippy|deny|rustfmt)\.toml|idgen\.control
+    |\.github/.*|\.cargo/.*|packaging/docker/Dockerfile.*)$";
 
-/// What is ours in the top folder of the hidden files and folders: editors have theirs there.
-const HIDDEN: [&str; 5] = [".cargo", ".ci", ".editorconfig", ".github", ".gitignore"];
+/// A project of a framework, which finds its files by their places. The runner finds a project by its file `run`;
+/// otherwise something must name it.
+const PROJECT: &str = "^(tests/(?:clients|apps)/([^/]+)/).*";
 
-/// The beginnings of paths that external tools find by themselves: GitHub and Docker.
-const KNOWN: [&str; 3] = [".github/", ".cargo/", "packaging/docker/Dockerfile"];
-
-/// Folders whose subfolders are projects of frameworks, which find their files by their places. The runner finds a
-/// project by its file `run`; otherwise something must name it.
-const PROJECTS: [&str; 2] = ["tests/clients/", "tests/apps/"];
-
-/// The words of a text that may be names of files.
-fn words(text: &str) -> impl Iterator<Item = &str> {
-    let words = text.split(|c: char| !c.is_alphanumeric() && !matches!(c, '_' | '-' | '.'));
-    words.map(|word| word.trim_matches('.')).filter(|word| !word.is_empty())
+/// The name of a file without its ending.
+fn stem(path: &str) -> &str {
+    let name = path.rsplit('/').next().unwrap_or_default();
+    name.rsplit_once('.').map_or(name, |(stem, _)| stem)
 }
 
 /// The files among these that nothing refers to.
 fn strays(files: &[(String, String)]) -> Vec<String> {
     let mut by_word: HashMap<&str, HashSet<&str>> = HashMap::new();
     for (path, text) in files.iter().filter(|(path, _)| path != "Cargo.lock") {
-        words(text).for_each(|word| _ = by_word.entry(word).or_default().insert(path));
+        for word in regex(r"[\w.-]+").find_iter(text) {
+            by_word.entry(word.as_str().trim_matches('.')).or_default().insert(path);
+        }
     }
-    let is_stray = |path: &str| {
-        if KNOWN.iter().any(|begin| path.starts_with(begin)) {
-            return false;
+    let is_stray = |path: &&String| {
+        if regex(KNOWN).is_match(path) || !path.contains('/') {
+            return !regex(KNOWN).is_match(path);
         }
-        let Some((folder, name)) = path.rsplit_once('/') else {
-            return !TOP.split(' ').any(|known| known == path);
+        let (own, name) = match regex(PROJECT).captures(path) {
+            Some(found) => (found[1].to_owned(), found[2].to_owned()),
+            None => (path.to_string(), path.rsplit('/').next().unwrap_or_default().to_owned()),
         };
-        let project = PROJECTS.iter().find_map(|begin| {
-            let name = path.strip_prefix(begin)?.split_once('/')?.0;
-            Some((name, format!("{begin}{name}/")))
-        });
-        let (name, own) = project.unwrap_or((name, format!("{folder}/{name}")));
-        if files.iter().any(|(other, _)| *other == format!("{own}run")) {
-            return false;
-        }
         // A test's expected output, its configuration, and the source of a picture are named after the file that they
         // belong to.
-        let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
-        let others = [name, stem].into_iter().filter_map(|word| by_word.get(word)).flatten();
-        let twin = files.iter().any(|(other, _)| {
-            let other_stem = other.rsplit_once('.').map_or(&other[..], |(stem, _)| stem);
-            other != path && other_stem.rsplit('/').next() == Some(stem) && stem != "mod"
-        });
-        !twin && !others.into_iter().any(|other| !other.starts_with(&own))
+        let has_twin = |(other, _): &(String, String)| {
+            other != *path && stem(other) == stem(&name) && stem(&name) != "mod"
+                || *other == format!("{own}run")
+        };
+        let others = [&*name, stem(&name)].into_iter().filter_map(|word| by_word.get(word)).flatten();
+        !files.iter().any(has_twin) && !others.into_iter().any(|other| !other.starts_with(&own))
     };
-    files.iter().map(|(path, _)| path).filter(|path| is_stray(path)).cloned().collect()
+    files.iter().map(|(path, _)| path).filter(is_stray).cloned().collect()
 }
 
 #[test]
 fn something_refers_to_every_file() {
-    // Not by git, which source archives and the Debians of scripts/server-root lack.
+    // Not by git, which source archives and the Debians of scripts/server-root lack. Editors have hidden files, too.
+    let ours = regex(r"^(\.(cargo|ci|editorconfig|github|gitignore)|[^.].*)$");
     let names = fs::read_dir(top()).expect("the top folder").flatten();
     let names = names.map(|entry| entry.file_name().into_string().expect("a name in UTF-8"));
-    let ours = |name: &String| match name.starts_with('.') {
-        true => HIDDEN.contains(&name.as_str()),
-        false => name != "target",
-    };
-    let paths = names.filter(ours).flat_map(|name| match top().join(&name).is_dir() {
-        true => files(&name, ""),
-        false => vec![name],
-    });
+    let paths = names
+        .filter(|name| ours.is_match(name) && name != "target")
+        .flat_map(|name| if top().join(&name).is_dir() { files(&name, "") } else { vec![name] });
     let read = |path: String| {
-        let text = fs::read(top().join(&path)).expect("a file");
-        (path, String::from_utf8_lossy(&text).into_owned())
+        let text = String::from_utf8_lossy(&fs::read(top().join(&path)).expect("a file")).into_owned();
+        (path, text)
     };
     let files: Vec<_> = paths.map(read).collect();
     assert!(files.len() > 100, "there are {} files", files.len());

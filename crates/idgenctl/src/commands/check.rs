@@ -17,7 +17,6 @@ use serde_json::{Value, json};
 use crate::cli::{Check, Cli};
 use crate::terminal::error::Result;
 use crate::terminal::output::{self, plain, span};
-use crate::topology::clock::Base;
 use crate::topology::fleet::Fleet;
 
 use facts::Facts;
@@ -40,15 +39,18 @@ pub fn run(cli: &Cli, arguments: &Check) -> Result<u8> {
     });
     let fleet = Fleet::load(cli)?;
     let names: Vec<&str> = fleet.servers.iter().map(|server| server.name.as_str()).collect();
-    let base = Base::now();
     let (mut all, mut findings) = (Vec::new(), Vec::new());
-    for look in fleet.each(|server| look::at(server, base)) {
+    for look in fleet.each(look::at) {
         match look {
             Ok(facts) => all.push(facts),
             Err(finding) => findings.push(*finding),
         }
     }
-    let all_answer = findings.is_empty();
+    let ignored: Vec<&String> = arguments.ignore.iter().chain(&fleet.ignore).collect();
+    let counts = |Finding { id, server, .. }: &Finding| {
+        !ignored.iter().any(|text| *text == id || **text == format!("{id}:{server}"))
+    };
+    let all_answer = !findings.iter().any(counts);
     let lines: Vec<Value> = names.iter().map(|name| line(name, &all)).collect();
     findings.extend(fleet_rules::judge(&all, &names, all_answer));
     // All other hints assume that only one of the primaries has clients.
@@ -57,10 +59,7 @@ pub fn run(cli: &Cli, arguments: &Check) -> Result<u8> {
         others.for_each(|finding| finding.hint.clear());
     }
     let count = findings.len();
-    let ignored: Vec<&String> = arguments.ignore.iter().chain(&fleet.ignore).collect();
-    findings.retain(|Finding { id, server, .. }| {
-        !ignored.iter().any(|text| *text == id || **text == format!("{id}:{server}"))
-    });
+    findings.retain(counts);
     let number = count - findings.len();
     let order = |name: &str| names.iter().position(|other| *other == name);
     findings.sort_by_key(|finding| (finding.severity, order(&finding.server)));

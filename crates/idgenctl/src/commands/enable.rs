@@ -1,5 +1,7 @@
 //! `idgenctl enable`: prepares a database and its servers for idgen, or verifies that they are prepared.
 
+use pg_formats::lists;
+
 use crate::cli::Cli;
 use crate::connection::session::Session;
 use crate::idgen::library::{self, State, Warning};
@@ -275,7 +277,7 @@ fn in_database<'a>(primary: &'a Member, database: &str, by_hand: &mut Vec<String
             "Nothing was changed. Set the same one for the database by ALTER DATABASE ... SET search_path, and try again.",
         );
     };
-    if !names(&path, &quoted) {
+    if !names(&path, &schema) {
         // Nothing is called while the path is set, and it need not be parsed.
         let sql = format!(
             "SELECT set_config('search_path', {}, true); ALTER DATABASE {} SET search_path FROM CURRENT",
@@ -292,17 +294,17 @@ fn in_database<'a>(primary: &'a Member, database: &str, by_hand: &mut Vec<String
              AND starts_with(setting, 'search_path=') ORDER BY rolname",
     )?;
     for (role, path) in roles.iter().map(|row| (row.string(0), row.string(1))) {
-        if !names(&path, &quoted) {
+        if !names(&path, &schema) {
             note(format!("The role {role} has a search_path of its own, {path}: append {quoted} to it."));
         }
     }
     Ok(steps)
 }
 
-/// Whether a search_path names a schema, which is quoted if necessary.
+/// Whether a search_path names a schema, in any case.
 fn names(path: &str, schema: &str) -> bool {
-    let mut elements = path.split(',').map(str::trim);
-    elements.any(|name| name == schema || name.trim_matches('"') == schema || name.to_lowercase() == schema)
+    let is_it = |name: &String| name == schema || name.to_lowercase() == schema;
+    lists::elements(path).is_some_and(|names| names.iter().any(is_it))
 }
 
 /// Finds what could make a superuser who calls idgen call another function: roles that are not superusers, but could

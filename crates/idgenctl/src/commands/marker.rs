@@ -9,6 +9,9 @@ use crate::terminal::error::Result;
 /// end. It belongs to a superuser, so that tenants, who may change the schema that moves, cannot forge or drop it.
 const MARKER: &str = "idgenctl_move_";
 
+/// The comment of the empty schema that keeps the name on the source. It belongs to a superuser, too.
+pub const KEPT: &str = "idgenctl keeps the name of a schema that has moved";
+
 /// A move that has begun and not ended, as its marker describes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Begun {

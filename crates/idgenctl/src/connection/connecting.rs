@@ -3,8 +3,11 @@
 use std::collections::HashMap;
 use std::ffi::{c_char, c_void};
 use std::os::fd::BorrowedFd;
+use std::sync::mpsc;
+use std::thread;
 use std::time::{Duration, Instant};
 
+use libpq::connection::Cancel;
 use libpq::poll::Status;
 use libpq::{Connection, Verbosity};
 use nix::poll::{PollFd, PollFlags, poll};
@@ -22,16 +25,14 @@ pub fn connect(server: &str, parameters: &HashMap<String, String>) -> Result<Con
     // Only verbose messages contain the SQLSTATE.
     connection.set_error_verbosity(Verbosity::Verbose);
     ignore_notices(&connection);
-    let limit = parameters.get("connect_timeout").and_then(|text| text.trim().parse::<u64>().ok());
-    let limit = limit.filter(|seconds| *seconds > 0);
+    let limit = parameters.get("connect_timeout").and_then(|text| text.trim().parse::<f64>().ok());
+    let limit = limit.filter(|seconds| *seconds > 0.0).unwrap_or(f64::INFINITY);
     let began = Instant::now();
     let mut next = Status::Writing;
     loop {
         go_on()?;
-        if let Some(seconds) = limit
-            && began.elapsed() > Duration::from_secs(seconds)
-        {
-            return Err(Error::NoAnswer { server: server.into(), seconds });
+        if began.elapsed().as_secs_f64() > limit {
+            return Err(Error::NoAnswer { server: server.into(), seconds: limit as u64 });
         }
         if !is_ready(&connection, next) {
             continue;
@@ -44,6 +45,21 @@ pub fn connect(server: &str, parameters: &HashMap<String, String>) -> Result<Con
     }
     connection.set_error_verbosity(Verbosity::Default);
     Ok(connection)
+}
+
+/// Has the server give up the statement that runs in a session. It does not keep this program waiting for long.
+#[allow(unsafe_code)]
+pub fn cancel(connection: &Connection) {
+    struct Request(Cancel);
+    // SAFETY: it is a copy of what the connection knows, which only one thread uses.
+    unsafe impl Send for Request {}
+    let request = Request(connection.cancel());
+    let (sent, is_sent) = mpsc::channel();
+    thread::spawn(move || {
+        let whole = request;
+        sent.send(whole.0.request().is_ok())
+    });
+    let _ = is_sent.recv_timeout(Duration::from_secs(3));
 }
 
 /// Splits a verbose message of libpq into the SQLSTATE, if it has one, and the message in its default form.

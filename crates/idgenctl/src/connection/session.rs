@@ -13,9 +13,10 @@ use crate::connection::{connecting, waiting};
 use crate::terminal::error::{Error, Result};
 use crate::terminal::output::note;
 use crate::terminal::signals::go_on;
+use crate::terminal::text::cut;
 
 /// How long a session waits for an answer by default.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Limits on the answer to one request, which no statement of this program reaches.
 const MOST_RESULTS: usize = 100;
@@ -157,11 +158,13 @@ impl Session {
             count += usize::from(status != Status::SingleTuple);
             match status {
                 Status::SingleTuple => {
-                    let text = |value| String::from_utf8_lossy(value).into_owned();
-                    let values = (0..result.nfields()).map(|column| result.value(0, column).map(text));
-                    let row: Vec<_> = values.collect();
-                    size += row.iter().flatten().map(String::len).sum::<usize>() + 24 * (row.len() + 1);
-                    rows.push(row);
+                    let values: Vec<_> =
+                        (0..result.nfields()).map(|column| result.value(0, column)).collect();
+                    size += values.iter().flatten().map(|value| value.len() + 24).sum::<usize>() + 48;
+                    if size <= MOST_BYTES {
+                        let text = |value| String::from_utf8_lossy(value).into_owned();
+                        rows.push(values.into_iter().map(|value| value.map(text)).collect());
+                    }
                 }
                 Status::TuplesOk | Status::CommandOk | Status::EmptyQuery => {
                     last = Some(mem::take(&mut rows))
@@ -193,13 +196,14 @@ impl Session {
 
     /// Sleeps a moment, unless the time is up.
     fn step(&self, waits: &mut Wait) -> Result {
-        go_on()?;
         let waited = waits.began.elapsed();
-        if self.patience.get().is_some_and(|patience| waited > patience)
-            || self.end.get().is_some_and(|end| Instant::now() > end)
-        {
-            return Err(Error::NoAnswer { server: self.server.clone(), seconds: waited.as_secs() });
-        }
+        let is_late = self.patience.get().is_some_and(|patience| waited > patience)
+            || self.end.get().is_some_and(|end| Instant::now() > end);
+        let late = Error::NoAnswer { server: self.server.clone(), seconds: waited.as_secs() };
+        // The server would complete the statement, even a change, if it were not told.
+        go_on()
+            .and(if is_late { Err(late) } else { Ok(()) })
+            .inspect_err(|_| connecting::cancel(&self.connection))?;
         if waited > waits.say_at {
             waits.say_at = waited * 3;
             self.say_why();
@@ -231,7 +235,7 @@ impl Session {
 
     fn failure(&self, result: &PQResult) -> Error {
         // The texts belong to the result, so they are copied at once.
-        let field = |field| result.error_field(field).ok().flatten().map(str::to_owned);
+        let field = |field| result.error_field(field).ok().flatten().map(cut);
         let message = field(ErrorField::MessagePrimary)
             .or_else(|| result.error_message().ok().flatten())
             .unwrap_or_else(|| "no message".into());
@@ -248,7 +252,8 @@ impl Session {
     }
 
     fn lost(&self, why: impl ToString) -> Error {
-        Error::Unreachable { server: self.server.clone(), code: String::new(), why: why.to_string() }
+        let why = cut(&why.to_string());
+        Error::Unreachable { server: self.server.clone(), code: String::new(), why }
     }
 }
 

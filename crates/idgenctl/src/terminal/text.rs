@@ -7,9 +7,14 @@ fn is_dangerous(c: char) -> bool {
     c.is_control() || is_format
 }
 
+/// A text, or its beginning. Only a hostile server sends longer ones.
+pub fn cut(text: &str) -> String {
+    text.chars().take(10_000).collect()
+}
+
 /// Replaces dangerous characters with spaces.
 pub fn plain(text: &str) -> String {
-    text.chars().map(|c| if is_dangerous(c) { ' ' } else { c }).collect()
+    cut(text).chars().map(|c| if is_dangerous(c) { ' ' } else { c }).collect()
 }
 
 /// JSON on one line, with dangerous characters escaped.
@@ -34,6 +39,7 @@ mod tests {
     fn no_name_controls_a_terminal() {
         let name = "a\u{1b}[2J\u{9b}31m\n\u{7f}é\u{202e}b\u{2066}\u{2028}\u{2029}\u{2069}\u{202a}\u{ad}\u{206a}\u{feff}\u{fffb}\u{e0041}";
         assert_eq!(plain(name), "a [2J 31m  é b          ");
+        assert_eq!(plain(&"é".repeat(1_000_000)).chars().count(), 10_000);
         let value = serde_json::json!([name]);
         let text = json(&value);
         assert_eq!(plain(&text), text);

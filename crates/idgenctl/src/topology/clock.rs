@@ -1,5 +1,6 @@
 //! Compares the clocks of servers with this machine's, allowing for the round trip.
 
+use std::sync::LazyLock;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crate::connection::session::Session;
@@ -8,22 +9,11 @@ use crate::terminal::error::{Error, Result};
 /// How often each clock is read. The fastest answer counts.
 const TRIES: usize = 5;
 
-/// A reading of this machine's clock from which time is measured, so that steps of the clock do not matter.
-#[derive(Debug, Clone, Copy)]
-pub struct Base {
-    instant: Instant,
-    clock_s: f64,
-}
-
-impl Base {
-    pub fn now() -> Base {
-        let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Base { instant: Instant::now(), clock_s: clock.as_secs_f64() }
-    }
-
-    fn time(self) -> f64 {
-        self.clock_s + self.instant.elapsed().as_secs_f64()
-    }
+/// The time in seconds, measured from a single reading of this machine's clock, so that steps of the clock do not matter.
+fn time() -> f64 {
+    static BEGIN: LazyLock<(Instant, SystemTime)> = LazyLock::new(|| (Instant::now(), SystemTime::now()));
+    let clock = BEGIN.1.duration_since(UNIX_EPOCH).unwrap_or_default();
+    (clock + BEGIN.0.elapsed()).as_secs_f64()
 }
 
 /// Bounds on how far a clock is ahead of this machine's, in seconds.
@@ -39,12 +29,12 @@ impl Ahead {
     }
 }
 
-pub fn measure(session: &Session, base: Base) -> Result<Ahead> {
+pub fn measure(session: &Session) -> Result<Ahead> {
     let mut best = Ahead { least: f64::NEG_INFINITY, most: f64::INFINITY };
     for _ in 0..TRIES {
-        let before = base.time();
+        let before = time();
         let text = session.value("SELECT extract(epoch FROM clock_timestamp())", &[])?;
-        let after = base.time();
+        let after = time();
         let clock = text.parse().ok().filter(|clock: &f64| clock.is_finite()).ok_or_else(|| {
             Error::refused(format!("{} shows no time: {text}", session.server()), "Is that PostgreSQL?")
         })?;

@@ -32,9 +32,8 @@ pub struct Group {
 /// standby belongs to the primary with its system identifier; of several, to the one on its timeline.
 pub fn groups<'a>(servers: impl IntoIterator<Item = Lineage<'a>>) -> (Vec<Group>, Vec<(usize, Vec<usize>)>) {
     let servers: Vec<_> = servers.into_iter().collect();
-    let group = |primary| Group { primary, standbys: Vec::new() };
-    let mut groups: Vec<Group> =
-        (0..servers.len()).filter(|n| !servers[*n].is_standby).map(|n| group(Some(n))).collect();
+    let primaries = (0..servers.len()).filter(|n| !servers[*n].is_standby);
+    let mut groups: Vec<Group> = primaries.map(|n| Group { primary: Some(n), ..Group::default() }).collect();
     let mut unclear = Vec::new();
     for (number, standby) in servers.iter().enumerate().filter(|(_, server)| server.is_standby) {
         let may_follow = |primary: &Lineage<'_>| {
@@ -44,16 +43,14 @@ pub fn groups<'a>(servers: impl IntoIterator<Item = Lineage<'a>>) -> (Vec<Group>
         let near: Vec<usize> =
             all.iter().copied().filter(|n| servers[*n].timeline == standby.timeline).collect();
         let primaries = if near.is_empty() { all } else { near };
-        let is_own = |group: &Group| match primaries[..] {
+        let is_own = |group: &&mut Group| match primaries[..] {
             [only] => group.primary == Some(only),
             _ => group.primary.is_none() && servers[group.standbys[0]].system == standby.system,
         };
-        if primaries.len() > 1 {
-            unclear.push((number, primaries));
-        } else if let Some(group) = groups.iter_mut().find(|group| is_own(group)) {
-            group.standbys.push(number);
-        } else {
-            groups.push(Group { primary: None, standbys: vec![number] });
+        match groups.iter_mut().find(is_own) {
+            _ if primaries.len() > 1 => unclear.push((number, primaries)),
+            Some(group) => group.standbys.push(number),
+            None => groups.push(Group { primary: None, standbys: vec![number] }),
         }
     }
     (groups, unclear)

@@ -8,7 +8,6 @@ use crate::idgen::columns::Column;
 use crate::idgen::library::State;
 use crate::idgen::preload::Keeper;
 use crate::topology::clock::Ahead;
-use crate::topology::cluster::Lineage;
 
 #[derive(Default)]
 pub struct Facts {
@@ -58,11 +57,12 @@ pub struct Receiver {
 pub struct ShardSetting {
     pub database: String,
     pub role: String,
-    pub shard: i32,
+    /// As it was written.
+    pub shard: String,
 }
 
 /// A database, with its contents unless it cannot be examined.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Database {
     pub name: String,
     pub not_seen: Option<String>,
@@ -77,10 +77,6 @@ pub struct Database {
 }
 
 impl Facts {
-    pub fn lineage(&self) -> Lineage<'_> {
-        Lineage { system: &self.system, timeline: self.timeline, is_standby: self.is_standby }
-    }
-
     /// The shards that the server may mint for. With Citus, an empty list means none.
     pub fn shards(&self) -> Option<ShardSet> {
         let parse = || {

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::facts::Facts;
 use super::table::{Kind, Severity};
-use crate::terminal::output::plain;
+use crate::terminal::text::{cut, plain};
 
 /// How many names or ranges a message lists.
 const MOST_SHOWN: usize = 5;
@@ -25,8 +25,13 @@ pub struct Finding {
 
 impl Finding {
     pub fn in_database(mut self, database: &str) -> Finding {
-        self.database = Some(database.to_owned()).filter(|name| !name.is_empty());
+        self.database = Some(cut(database)).filter(|name| !name.is_empty());
         self
+    }
+
+    /// What it says, of whichever server.
+    pub fn content(&self) -> (&str, Option<&str>, &str) {
+        (&self.id, self.database.as_deref(), &self.message)
     }
 
     pub fn line(&self) -> String {
@@ -39,11 +44,13 @@ impl Finding {
 
 impl Facts {
     pub fn found(&self, kind: &Kind, parts: &[&dyn Display]) -> Finding {
-        self.finding(kind.id, kind.severity, kind.message(parts), kind.hint_for(self.keeper))
+        self.finding(kind.id, kind.severity, &kind.message(parts), &kind.hint_for(self.keeper))
     }
 
-    pub fn finding(&self, id: &str, severity: Severity, message: String, hint: String) -> Finding {
-        Finding { id: id.into(), severity, server: self.name.clone(), database: None, message, hint }
+    /// The texts may come from a hostile server.
+    pub fn finding(&self, id: &str, severity: Severity, message: &str, hint: &str) -> Finding {
+        let [id, message, hint] = [id, message, hint].map(cut);
+        Finding { id, severity, server: self.name.clone(), database: None, message, hint }
     }
 }
 

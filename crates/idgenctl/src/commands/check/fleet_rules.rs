@@ -1,7 +1,9 @@
 //! Rules for servers in comparison: a primary with its standbys, and clusters with each other.
 
+use std::collections::HashSet;
 use std::ptr;
 
+use idgen_ids::shard_set::ShardSet;
 use pg_formats::lists::Names;
 
 use super::facts::{Facts, Receiver};
@@ -16,65 +18,62 @@ use crate::topology::cluster;
 const LIMIT_S: f64 = 1.0;
 
 /// Findings about the servers that answer, alone and in comparison. `names` are those of the fleet. Unless all answer,
-/// a missing server proves nothing. A server may falsely claim to be another, but does not hide its findings.
+/// a missing server proves nothing. What a server reports is left out only if another one reports the same.
 pub fn judge(all: &[Facts], names: &[&str], all_answer: bool) -> Vec<Finding> {
     let mut found = two_primaries(all);
-    let (again, distinct): (Vec<&Facts>, Vec<&Facts>) =
-        all.iter().partition(|facts| first_of(all, facts).is_some());
-    let (senders, standbys) = streams(&distinct);
-    let mut clusters = clusters(&distinct, &standbys);
-    clusters.extend(again.into_iter().map(|facts| vec![facts]));
-    for members in &clusters {
-        let same = first_of(all, members[0]);
-        found.extend(same.map(|other| members[0].found(SAME_SERVER, &[&other.name])));
-        let needs = members.iter().any(|facts| facts.has_idgen() || facts.preloads[0]);
-        found.extend(members.iter().flat_map(|facts| server_rules::judge(facts, needs)));
-        let first = members[0];
+    for facts in all {
+        let same = all.iter().find(|other| other.identity == facts.identity);
+        let same = same.filter(|other| !ptr::eq(*other, facts));
+        found.extend(same.map(|other| facts.found(SAME_SERVER, &[&other.name])));
+        let mut cluster = all.iter().filter(|other| other.system == facts.system);
+        let needs = cluster.any(|other| other.has_idgen() || other.preloads[0]);
+        found.extend(server_rules::judge(facts, needs));
         // A standby has the same databases as its primary.
-        let looked_into = if first.is_standby { members } else { &members[..1] };
-        found.extend(looked_into.iter().flat_map(|facts| server_rules::inside(facts, all)));
-        if !first.is_standby {
-            found.extend(synchronous(members, all, names, all_answer));
-            found.extend(members[1..].iter().flat_map(|standby| differences(first, standby)));
-        } else if all_answer && same.is_none() {
-            found.push(first.found(NO_PRIMARY, &[]));
+        let primaries: Vec<&Facts> = all.iter().filter(|other| may_follow(facts, other, all)).collect();
+        let shown: Vec<Finding> = primaries.iter().flat_map(|other| server_rules::inside(other)).collect();
+        let shown: HashSet<_> = shown.iter().map(Finding::content).collect();
+        let inside = server_rules::inside(facts).into_iter();
+        found.extend(inside.filter(|finding| !shown.contains(&finding.content())));
+        found.extend(primaries.iter().flat_map(|primary| differences(primary, facts)));
+        if !facts.is_standby {
+            found.extend(synchronous(facts, all, names, all_answer));
+        } else if all_answer && primaries.is_empty() {
+            found.push(facts.found(NO_PRIMARY, &[]));
         }
+        let strangers = if all_answer { strangers(facts, all) } else { Vec::new() };
+        found.extend(strangers.iter().map(|to| facts.found(STANDBY_NOT_IN_FLEET, &[&to.name, &to.address])));
     }
-    // Standbys that are not in the fleet.
-    let strangers = senders.iter().zip(standbys).filter(|(_, standby)| all_answer && standby.is_none());
-    found.extend(
-        strangers.map(|((facts, to), _)| facts.found(STANDBY_NOT_IN_FLEET, &[&to.name, &to.address])),
-    );
-    found.extend(overlaps(&clusters));
+    found.extend(overlaps(all));
     found.extend(epochs(all));
     found.extend(clocks(all));
     found
 }
 
-/// The clusters, each with its primary first. A standby that may belong to the copy of a primary is one by itself.
-fn clusters<'a>(all: &[&'a Facts], receivers: &[Option<usize>]) -> Vec<Vec<&'a Facts>> {
-    let is_elsewhere =
-        |number: usize| all[number].sender_port.is_some() && !receivers.contains(&Some(number));
-    let (groups, unclear) = cluster::groups(all.iter().map(|facts| facts.lineage()));
-    let mut clusters: Vec<_> = unclear.iter().map(|(standby, _)| vec![all[*standby]]).collect();
-    for group in groups {
-        let (others, standbys): (Vec<_>, Vec<_>) =
-            group.standbys.iter().partition(|number| group.primary.is_some() && is_elsewhere(**number));
-        let members = group.primary.iter().chain(standbys);
-        clusters.extend(others.into_iter().map(|standby| vec![all[*standby]]));
-        clusters.push(members.map(|number| all[*number]).collect());
+/// Whether a server may follow another. What a third one says only adds to that, so a hostile one prevents no comparison.
+fn may_follow(standby: &Facts, primary: &Facts, all: &[Facts]) -> bool {
+    if !standby.is_standby || primary.is_standby || primary.system != standby.system {
+        return false;
     }
-    clusters
+    let Some(port) = standby.sender_port else { return primary.timeline >= standby.timeline };
+    // A copy of the primary may have standbys of its own, with the same names.
+    let is_it = |sender: &Facts, to: &Receiver| {
+        to.is_standby && to.name == standby.known_as && (to.name != "walreceiver" || sender.port == port)
+    };
+    let mut senders = all.iter().filter(|sender| ptr::eq(*sender, primary) || sender.is_standby);
+    primary.timeline == standby.timeline
+        && senders.any(|sender| {
+            sender.system == standby.system && sender.receivers.iter().any(|to| is_it(sender, to))
+        })
 }
 
 /// Primaries of one cluster. A copy may run beside its original if it has shards of its own.
 fn two_primaries(all: &[Facts]) -> Vec<Finding> {
     let mut found = Vec::new();
-    let primaries: Vec<&Facts> = all.iter().filter(|facts| !facts.is_standby).collect();
-    for (place, second) in primaries.iter().enumerate() {
+    for (place, second) in all.iter().enumerate().filter(|(_, facts)| !facts.is_standby) {
+        let primaries =
+            all[..place].iter().filter(|first| !first.is_standby && first.system == second.system);
         // One server may be listed under two names.
-        let others = primaries[..place].iter().filter(|first| first.identity != second.identity);
-        for first in others.filter(|first| first.system == second.system) {
+        for first in primaries.filter(|first| first.identity != second.identity) {
             let shards = first.shards().zip(second.shards());
             if shards.is_none_or(|(one, two)| common(&one, &two).is_some()) {
                 found.push(second.found(TWO_PRIMARIES, &[&first.name, &first.timeline, &second.timeline]));
@@ -84,39 +83,34 @@ fn two_primaries(all: &[Facts]) -> Vec<Finding> {
     found
 }
 
-/// The first server with the identity that this one claims, truly or not.
-fn first_of<'a>(all: &'a [Facts], facts: &Facts) -> Option<&'a Facts> {
-    all.iter().find(|other| other.identity == facts.identity).filter(|other| !ptr::eq(*other, facts))
-}
-
-/// The standbys to which each server sends WAL, and the server of the fleet that each of them is.
-fn streams<'a>(all: &[&'a Facts]) -> (Vec<(&'a Facts, &'a Receiver)>, Vec<Option<usize>>) {
+/// The standbys to which a server sends WAL, and which are not in the fleet.
+fn strangers<'a>(facts: &'a Facts, all: &'a [Facts]) -> Vec<&'a Receiver> {
     let (mut senders, mut ends) = (Vec::new(), [Vec::new(), Vec::new()]);
-    for &facts in all {
-        for receiver in facts.receivers.iter().filter(|receiver| receiver.is_standby) {
-            senders.push((facts, receiver));
-            ends[0].push((&*facts.system, &*receiver.name, Some(facts.port)));
+    for other in all.iter().filter(|other| ptr::eq(*other, facts) || other.identity != facts.identity) {
+        for receiver in other.receivers.iter().filter(|receiver| receiver.is_standby) {
+            senders.push((other, receiver));
+            ends[0].push((&*other.system, &*receiver.name, Some(other.port)));
         }
-        let port = facts.is_standby.then(|| facts.sender_port.unwrap_or(0));
-        ends[1].push((&*facts.system, &*facts.known_as, port));
+        let port = other.is_standby.then(|| other.sender_port.unwrap_or(0));
+        ends[1].push((&*other.system, &*other.known_as, port));
     }
-    (senders, cluster::receivers(&ends[0], &ends[1]))
+    let standbys = senders.into_iter().zip(cluster::receivers(&ends[0], &ends[1]));
+    let missing = standbys.filter(|((sender, _), standby)| ptr::eq(*sender, facts) && standby.is_none());
+    missing.map(|((_, receiver), _)| receiver).collect()
 }
 
 /// Compares synchronous_standby_names with the standbys that there are.
-fn synchronous(members: &[&Facts], all: &[Facts], fleet: &[&str], all_answer: bool) -> Vec<Finding> {
-    let primary = members[0];
+fn synchronous(primary: &Facts, all: &[Facts], fleet: &[&str], all_answer: bool) -> Vec<Finding> {
     let Some(names) = Names::parse(&primary.synchronous) else {
-        let has_standbys = members.len() > 1 || primary.receivers.iter().any(|other| other.is_standby);
+        let has_standbys = primary.receivers.iter().any(|other| other.is_standby)
+            || all.iter().any(|standby| may_follow(standby, primary, all));
         return Vec::from_iter(has_standbys.then(|| primary.found(ASYNCHRONOUS, &[])));
     };
     let mut found = Vec::new();
     let candidates: Vec<_> = primary.receivers.iter().filter(|other| names.has(&other.name)).collect();
-    // All servers of a cluster have the same value, so it may name a server that is down, or a primary now.
-    let of_cluster = all.iter().filter(|facts| facts.system == primary.system);
+    // All servers of a cluster have the same value, so it may name a server that is down, or this one.
     let known: Vec<&str> = (candidates.iter().map(|other| other.name.as_str()))
-        .chain(of_cluster.map(|facts| facts.known_as.as_str()))
-        .chain(fleet.iter().copied().chain(["*"]))
+        .chain(fleet.iter().copied().chain([&*primary.known_as, "*"]))
         .collect();
     let unknown =
         names.names.iter().filter(|name| !known.iter().any(|other| other.eq_ignore_ascii_case(name)));
@@ -146,45 +140,52 @@ fn differences(primary: &Facts, standby: &Facts) -> Vec<Finding> {
     found
 }
 
-/// Shards that two clusters have in common. The list of a cluster is that of its primary.
-fn overlaps(clusters: &[Vec<&Facts>]) -> Vec<Finding> {
-    let have_idgen = clusters.iter().filter(|members| members.iter().any(|facts| facts.has_idgen()));
-    let lists = have_idgen.filter_map(|members| members.iter().find(|facts| facts.shards().is_some()));
-    let all: Vec<&Facts> = lists.copied().collect();
-    let mut found = Vec::new();
-    for (place, facts) in all.iter().enumerate() {
+/// Shards that two clusters have in common. A standby counts if its list is not that of a primary.
+fn overlaps(all: &[Facts]) -> Vec<Finding> {
+    let (mut found, mut lists): (_, Vec<(&Facts, ShardSet)>) = (Vec::new(), Vec::new());
+    for facts in all {
+        let is_like = |other| may_follow(facts, other, all) && other.shards() == facts.shards();
+        let is_used = |other: &Facts| other.system == facts.system && other.has_idgen();
+        let Some(own) = facts.shards().filter(|_| all.iter().any(is_used)) else { continue };
+        if all.iter().any(is_like) {
+            continue;
+        }
         // Two primaries with the same system identifier are a finding of their own.
-        let others = all[..place].iter().filter(|other| other.system != facts.system);
-        let with = others.filter_map(|other| {
-            Some(format!("{} ({})", other.name, common(&facts.shards()?, &other.shards()?)?))
-        });
-        let with: Vec<String> = with.collect();
+        let others = lists.iter().filter(|(other, _)| other.system != facts.system);
+        let with: Vec<String> = others
+            .filter_map(|(other, list)| Some(format!("{} ({})", other.name, common(&own, list)?)))
+            .collect();
         if !with.is_empty() {
             found.push(facts.found(LISTS_OVERLAP, &[&some(&with)]));
         }
+        lists.push((facts, own));
     }
     found
 }
 
-/// Epochs that differ from that of the first primary, in its cluster or in another.
+/// Epochs that differ: of a standby from those of all primaries, and of a primary from those before it.
 fn epochs(all: &[Facts]) -> Vec<Finding> {
-    let mut known: Vec<(&Facts, i64)> =
-        all.iter().filter_map(|facts| Some((facts, facts.state.as_ref()?.epoch_ms?))).collect();
-    known.sort_by_key(|(facts, _)| facts.is_standby);
-    let Some(&(model, right)) = known.first() else { return Vec::new() };
+    let epoch = |facts: &Facts| facts.state.as_ref()?.epoch_ms;
     let text = |ms: i64| {
         let second = idgen_ids::epoch::utc(ms).filter(|_| ms % 1000 == 0);
         second.unwrap_or_else(|| format!("{ms} ms"))
     };
-    let others = known.iter().filter(|(_, epoch)| *epoch != right);
-    others
-        .map(|(facts, epoch)| facts.found(EPOCH_DIFFERS, &[&text(*epoch), &text(right), &model.name]))
-        .collect()
+    let differs = |facts: &Facts| {
+        let own = epoch(facts)?;
+        let others = all.iter().take_while(|other| facts.is_standby || !ptr::eq(*other, facts));
+        let primaries = others.filter(|other| !other.is_standby);
+        let others = primaries.filter_map(|other| Some((other, epoch(other).filter(|ms| *ms != own)?)));
+        let others: Vec<_> = others.map(|(other, ms)| format!("{} on {}", text(ms), other.name)).collect();
+        (!others.is_empty()).then(|| facts.found(EPOCH_DIFFERS, &[&text(own), &some(&others)]))
+    };
+    all.iter().filter_map(differs).collect()
 }
 
-/// Clocks that certainly differ from the median. This machine's clock counts too, and decides between two.
+/// Clocks that certainly differ from the median. This machine's clock counts too, and decides between two. Answers so
+/// slow that they say little do not count, and only a majority of clocks that lie could move the median.
 fn clocks(all: &[Facts]) -> Vec<Finding> {
-    let mut clocks: Vec<Ahead> = all.iter().map(|facts| facts.clock).chain([Ahead::default()]).collect();
+    let clocks = all.iter().map(|facts| facts.clock).chain([Ahead::default()]);
+    let mut clocks: Vec<Ahead> = clocks.filter(|clock| clock.most - clock.least < LIMIT_S).collect();
     clocks.sort_by(|one, other| one.middle().total_cmp(&other.middle()));
     let (low, high) = (clocks[(clocks.len() - 1) / 2], clocks[clocks.len() / 2]);
     let right = if low.middle().abs() < high.middle().abs() { low } else { high };
@@ -198,7 +199,9 @@ fn clocks(all: &[Facts]) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::facts::Database;
     use super::*;
+    use crate::idgen::columns::{Column, Mints};
     use crate::idgen::library::State;
 
     fn server(name: &str, is_standby: bool, clock_s: f64) -> Facts {
@@ -228,6 +231,13 @@ mod tests {
         assert!(clocks(&[3600.0, 3600.0]).is_empty(), "this machine's is wrong");
         assert_eq!(clocks(&[0.0, -7300.0, 0.0]), ["clock-differs b"]);
         assert_eq!(clocks(&[0.0, 90.0, 90.0]).len(), 2, "a draw");
+        // A server whose answers are slow hides no wrong clock.
+        let slow = Facts {
+            system: "b".into(),
+            clock: Ahead { least: -30.0, most: 170.0 },
+            ..server("slow", true, 0.0)
+        };
+        assert!(found(&[server("a", false, 90.0), slow]).contains(&"clock-differs a".into()));
     }
 
     /// Promise: a standby is compared with the server that sends it WAL, and not with a copy of that server.
@@ -252,10 +262,82 @@ mod tests {
         assert_eq!(found(&all), ["asynchronous a", "versions-differ s"]);
     }
 
-    /// Promise: a server that claims to be another one, truly or not, does not hide that one's findings.
+    fn minting(shards: &str, epoch_ms: i64) -> Option<State> {
+        Some(State { allowed_shards: Some(shards.into()), epoch_ms: Some(epoch_ms), ..State::default() })
+    }
+
+    fn of_app(shard: i32) -> Vec<Database> {
+        let column = Column {
+            schema: "s".into(),
+            table: "t".into(),
+            column: "c".into(),
+            relation: 1,
+            mints: Mints::Idgen,
+            shard: Some(shard),
+            type_name: "bigint".into(),
+            owner: "o".into(),
+        };
+        vec![Database { name: "app".into(), columns: vec![column], ..Database::default() }]
+    }
+
+    /// Promise: a server that claims to be another one, or its primary, or anything else, does not hide what honest ones
+    /// report, nor how they differ.
     #[test]
     fn nobody_hides_the_findings_of_another() {
         let honest = Facts { identity: "a".into(), fsync_off: true, ..server("b", false, 0.0) };
         assert_eq!(found(&[server("a", false, 0.0), honest]), ["same-server b", "fsync-off b"]);
+
+        let honest = || {
+            let standby = Facts {
+                state: minting("0-9", 5),
+                databases: of_app(50),
+                sender_port: Some(1),
+                known_as: "s".into(),
+                ..server("s", true, 0.0)
+            };
+            let to = Receiver { name: "s".into(), address: String::new(), is_standby: true };
+            let (synchronous, receivers) = ("s, nobody".into(), vec![to]);
+            let state = minting("0-8", 0);
+            let other = Facts { state: minting("9", 0), system: "other".into(), ..server("o", false, 0.0) };
+            let other = Facts { databases: of_app(9), ..other };
+            let primary = Facts { port: 1, state, synchronous, receivers, ..server("p", false, 0.0) };
+            [primary, standby, other]
+        };
+        let hidden = ["sync-name-unknown p", "lists-differ s", "shard-not-allowed s", "epoch-differs s"];
+        let says = |all: &[Facts]| {
+            let found = found(all);
+            assert!(hidden.iter().all(|text| found.contains(&(*text).to_owned())), "{found:?}");
+            assert!(found.iter().any(|text| text.starts_with("lists-overlap")), "{found:?}");
+        };
+        says(&honest());
+        for (identity, is_standby, timeline, shards, epoch) in [
+            ("liar", false, 0, "0-9", 5),
+            ("p", false, 0, "0-9", 5),
+            ("s", true, 0, "0-9", 5),
+            ("liar", false, 1, "50", 0),
+            ("liar", true, 0, "50-8191", 0),
+        ] {
+            let (known_as, sender_port) = ("nobody".into(), Some(1));
+            let liar = Facts {
+                timeline,
+                state: minting(shards, epoch),
+                known_as,
+                sender_port,
+                ..honest().into_iter().next().expect("one")
+            };
+            let liar = Facts { name: "liar".into(), identity: identity.into(), is_standby, ..liar };
+            let [primary, standby, other] = honest();
+            says(&[liar, primary, standby, other]);
+        }
+    }
+
+    /// Promise: what a standby has in common with its primary is reported once.
+    #[test]
+    fn a_standby_repeats_nothing_of_its_primary() {
+        let with = |facts| Facts { state: minting("0-9", 0), databases: of_app(50), ..facts };
+        let all = [with(server("a", false, 0.0)), with(server("s", true, 0.0))];
+        let found = found(&all);
+        let of_columns: Vec<_> = found.iter().filter(|text| text.starts_with("shard-")).collect();
+        assert_eq!(of_columns, ["shard-not-allowed a"]);
     }
 }

@@ -8,30 +8,34 @@ use std::time::{Duration, Instant};
 use super::facts::{Database, Facts, Receiver, ShardSetting};
 use super::finding::Finding;
 use super::table::{SERVER_NOT_SEEN, UNREACHABLE};
-use crate::commands::marker::Begun;
+use crate::commands::marker::{Begun, KEPT};
 use crate::connection::server::Server;
-use crate::connection::session::{PATIENCE, Row, Session};
-use crate::idgen::columns;
-use crate::idgen::library;
+use crate::connection::session::{Row, Session};
 use crate::idgen::preload::{Keeper, Preload};
+use crate::idgen::{columns, library};
 use crate::terminal::error::{Error, Result, refused};
-use crate::topology::clock::{self, Base};
+use crate::terminal::text::cut;
+use crate::topology::clock;
 use crate::topology::cluster::RECEIVES_AS;
 use crate::topology::fleet::Member;
 
 /// A time limit for what is read outside of the databases, for a server whose every answer is slow.
 const OF_SERVER: Duration = Duration::from_secs(200);
 
-/// Time limits for all databases of a server, and for each of them, so that a slow one leaves time for the others.
+/// Time limits for all databases of a server, and for a look at one: at least the first, at most the second.
 const OF_ALL: Duration = Duration::from_secs(120);
-const OF_ONE: Duration = Duration::from_secs(10);
+const OF_ONE: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(10)];
+
+/// How much all of them may contain, or else the largest are left out, and how many receivers a server may have.
+const MOST_BYTES: usize = 256 << 20;
+const MOST_RECEIVERS: usize = 1000;
 
 /// The facts about a server, or a finding that it cannot be examined.
-pub fn at(server: &Server, base: Base) -> std::result::Result<Facts, Box<Finding>> {
-    let look = match facts(server, base, server.connect()) {
+pub fn at(server: &Server) -> std::result::Result<Facts, Box<Finding>> {
+    let look = match facts(server, server.connect()) {
         // The database's owner can close it, or make it hang.
         Err(error) if !error.code().is_empty() || matches!(error, Error::NoAnswer { .. }) => {
-            facts(server, base, server.connect_to("postgres")).map_err(|_| error)
+            facts(server, server.connect_to("postgres")).map_err(|_| error)
         }
         look => look,
     };
@@ -52,12 +56,14 @@ fn why(error: &Error) -> String {
     }
 }
 
-fn facts(server: &Server, base: Base, session: Result<Session>) -> Result<Facts> {
-    let session = limited(session?, PATIENCE)?;
+fn facts(server: &Server, session: Result<Session>) -> Result<Facts> {
+    let session = session?;
+    // Less than the session waits: the owner of the database may have slowed it down.
+    session.run("SET statement_timeout = '29 s'")?;
     session.end.set(Some(Instant::now() + OF_SERVER));
     let Member { session, system, timeline, is_standby, has_patroni, identity, .. } =
         Member::with(server, session)?;
-    let clock = clock::measure(&session, base)?;
+    let clock = clock::measure(&session)?;
     // The configuration files may be broken.
     let preload = Preload::of(&session).ok();
     let by_files = if has_patroni { Keeper::Patroni } else { Keeper::Files };
@@ -99,7 +105,7 @@ fn facts(server: &Server, base: Base, session: Result<Session>) -> Result<Facts>
         mark_ahead_s: mark_s.zip(row.number::<f64>(0)).map(|(mark, now)| mark - now),
         ids_per_second: None,
         prepared: row.number(4).zip(row.number(5)),
-        synchronous: row.string(3),
+        synchronous: cut(&row.string(3)),
         receivers: receivers(&session)?,
         known_as: row.string(6),
         sender_port: row.number(7),
@@ -117,12 +123,6 @@ fn facts(server: &Server, base: Base, session: Result<Session>) -> Result<Facts>
     Ok(facts)
 }
 
-/// Sets a statement_timeout below the session's patience, because the owner of a database may have slowed it down.
-fn limited(session: Session, patience: Duration) -> Result<Session> {
-    session.run(&format!("SET statement_timeout = '{} s'", patience.as_secs() - 1))?;
-    Ok(session)
-}
-
 /// The receivers of WAL. Programs that only archive it do not replay, and those that decode it have a logical slot.
 fn receivers(session: &Session) -> Result<Vec<Receiver>> {
     let rows = session.run(
@@ -133,7 +133,7 @@ fn receivers(session: &Session) -> Result<Vec<Receiver>> {
     )?;
     let receiver =
         |row: Row<'_>| Receiver { name: row.string(0), address: row.string(1), is_standby: row.is_true(2) };
-    Ok(rows.iter().map(receiver).collect())
+    Ok(rows.iter().take(MOST_RECEIVERS).map(receiver).collect())
 }
 
 /// Where idgen.shard is set. The value in this session may come from its role or its database.
@@ -150,94 +150,85 @@ fn shards_set(session: &Session) -> Result<Vec<ShardSetting>> {
          FROM places LEFT JOIN pg_database AS d ON d.oid = setdatabase LEFT JOIN pg_roles AS r ON r.oid = setrole
          ORDER BY 1, 2",
     )?;
-    let setting = |row: Row<'_>| {
-        Some(ShardSetting { database: row.string(0), role: row.string(1), shard: integer(&row.string(2))? })
-    };
-    Ok(rows.iter().filter_map(setting).filter(|setting| setting.shard >= 0).collect())
+    let setting =
+        |row: Row<'_>| ShardSetting { database: row.string(0), role: row.string(1), shard: row.string(2) };
+    Ok(rows.iter().map(setting).filter(|setting| setting.shard != "-1").collect())
 }
 
-/// An integer in the forms that PostgreSQL accepts for a setting (parse_int() of guc.c).
-fn integer(text: &str) -> Option<i32> {
-    let digits = text.trim().trim_start_matches(['+', '-']);
-    let number = match digits.strip_prefix("0x").or(digits.strip_prefix("0X")) {
-        Some(hexadecimal) => i64::from_str_radix(hexadecimal, 16).ok()?,
-        None if digits.len() > 1
-            && digits.starts_with('0')
-            && digits.bytes().all(|byte| byte.is_ascii_digit()) =>
-        {
-            i64::from_str_radix(digits, 8).ok()?
-        }
-        None => digits.parse::<f64>().ok().filter(|number| number.is_finite())?.round_ties_even() as i64,
-    };
-    i32::try_from(if text.trim().starts_with('-') { -number } else { number }).ok()
-}
-
-/// Looks into each database, one after another: there may be more databases than connections. Those that have appeared
-/// in the meantime follow, because a tenant may copy and drop one, but not without end.
+/// Looks into each database, one after another: there may be more databases than connections. Each gets its share of
+/// the time that is left, so that no tenant uses up that of others, and a second look if the first one fails: a tenant
+/// may copy, rename or drop a database meanwhile, and a standby may cancel a query.
 fn databases(server: &Server, session: &Session) -> Result<Vec<Database>> {
-    let (began, mut databases, mut seen) = (Instant::now(), Vec::new(), HashSet::new());
+    let (end, mut databases) = (Instant::now() + OF_ALL, Vec::new());
+    let (mut seen, mut failed, mut sizes) = (HashSet::new(), HashSet::new(), Vec::new());
     loop {
-        let is_late = began.elapsed() > OF_ALL;
         // Every server has template0, to which clients cannot connect.
         let all =
             "SELECT datname, oid FROM pg_database WHERE datallowconn OR datname <> 'template0' ORDER BY 1";
         let rows = session.run(all)?;
-        let new: Vec<_> = rows.iter().filter(|row| seen.insert(row.string(1))).collect();
-        let is_last = new.is_empty() || is_late;
-        for row in new {
-            databases.extend(database(server, session, began, row.string(0), &row.string(1))?);
-        }
-        if is_last {
+        let new: Vec<_> = rows.iter().filter(|row| !seen.contains(&row.string(1))).collect();
+        if new.is_empty() {
             return Ok(databases);
+        }
+        // What has failed may have been under way.
+        thread::sleep(Duration::from_secs(u64::from(!failed.is_empty())));
+        for (number, row) in new.iter().enumerate() {
+            let (name, oid, others) = (row.string(0), row.string(1), new.len() - number);
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let why = format!("what was before took too long, so {others} are left out");
+                databases.push(Database { name, not_seen: Some(why), ..Database::default() });
+                return Ok(databases);
+            }
+            // A session that waits for such a lock could not be ended, and would take up a connection while it lasts.
+            let locks = "SELECT FROM pg_locks WHERE locktype = 'object' AND classid = 'pg_database'::regclass
+                             AND objid = $1::oid AND mode IN ('ShareLock', 'AccessExclusiveLock')";
+            // If the whole server hangs, so does this statement.
+            let look = if session.query(locks, &[&oid])?.len() > 0 {
+                refused("it is locked, as if it were being renamed or copied", "")
+            } else {
+                let share = left / 2 / u32::try_from(others).unwrap_or(u32::MAX);
+                inside(server, &name, &oid, share.clamp(OF_ONE[0], OF_ONE[1]))
+            };
+            let not_seen = look.as_ref().err().map(why);
+            if not_seen.is_none() || !failed.insert(oid.clone()) {
+                let database = Database { name, not_seen, ..look.unwrap_or_default() };
+                sizes.push(format!("{database:?}").len());
+                databases.push(database);
+                while sizes.iter().sum::<usize>() > MOST_BYTES {
+                    let largest = (0..sizes.len()).max_by_key(|n| sizes[*n]).unwrap_or(0);
+                    let (name, not_seen) = (databases[largest].name.clone(), Some("it is too large".into()));
+                    databases[largest] = Database { name, not_seen, ..Database::default() };
+                    sizes[largest] = 0;
+                }
+                seen.insert(oid);
+            }
         }
     }
 }
 
-/// A database, unless it has been dropped.
-fn database(
-    server: &Server,
-    session: &Session,
-    began: Instant,
-    name: String,
-    oid: &str,
-) -> Result<Option<Database>> {
-    let look = || match began.elapsed() > OF_ALL {
-        true => refused("the databases before it took too long", ""),
-        false => inside(server, &name, oid),
-    };
-    let exists = || Ok(session.query("SELECT FROM pg_database WHERE oid = $1::oid", &[oid])?.len() > 0);
-    let seen = match look() {
-        // A standby may cancel a query that conflicts with replay, and a tenant may drop what is being read.
-        Err(error) if matches!(error.code(), "40001" | "XX000") => look(),
-        seen => seen,
-    };
-    let inside = match seen {
-        // It has been dropped, not renamed.
-        Err(error) if error.code() == "3D000" && !exists()? => return Ok(None),
-        // The owner can make a database hang. If the whole server hangs, so does this statement.
-        Err(error @ Error::NoAnswer { .. }) => {
-            session.run("")?;
-            Database { not_seen: Some(why(&error)), ..Database::default() }
-        }
-        Err(error) => Database { not_seen: Some(why(&error)), ..Database::default() },
-        Ok(inside) => inside,
-    };
-    Ok(Some(Database { name, ..inside }))
-}
-
-fn inside(server: &Server, database: &str, oid: &str) -> Result<Database> {
-    let end = Instant::now() + OF_ONE;
-    let session = limited(server.connect_to(database)?, OF_ONE)?;
+fn inside(server: &Server, database: &str, oid: &str, limit: Duration) -> Result<Database> {
+    let end = Instant::now() + limit;
+    let seconds = limit.as_secs_f64().to_string();
+    let session = server.connect_with(&[("dbname", database), ("connect_timeout", &seconds)])?;
     session.end.set(Some(end));
+    session.run(&format!("SET statement_timeout = {}", limit.as_millis() * 9 / 10))?;
     if session.value("SELECT oid FROM pg_database WHERE datname = current_database()", &[])? != oid {
         return refused("it was renamed", "");
     }
     let rows = session.run(
         "SELECT (SELECT extversion FROM pg_extension WHERE extname = 'idgen'),
                 EXISTS (SELECT FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace
-                        WHERE nspname = 'idgen_portable' AND relkind = 'S' AND relname ~ '^(shard|js)_[0-9]+$')",
+                        WHERE nspname = 'idgen_portable' AND relkind = 'S' AND relname ~ '^(shard|js)_[0-9]+$'),
+                to_regclass('pg_catalog.pg_dist_partition') IS NOT NULL",
     )?;
     let (extension, has_portable) = (rows.row(0).text(0), rows.row(0).is_true(1));
+    let of_citus = if rows.row(0).is_true(2) {
+        "SELECT logicalrelid::oid FROM pg_catalog.pg_dist_partition"
+    } else {
+        ""
+    };
+    let of_citus: HashSet<u32> = session.run(of_citus)?.iter().filter_map(|row| row.number(0)).collect();
     // The OID of the language C is fixed.
     let rights = session.run(
         r"WITH uses AS (
@@ -256,7 +247,22 @@ fn inside(server: &Server, database: &str, oid: &str) -> Result<Database> {
           WHERE NOT has_schema_privilege(role, schema, 'USAGE') ORDER BY 1",
     )?;
     let missing_rights = rights.iter().map(|row| row.string(0)).collect();
-    let columns = columns::minting(&session)?;
+    let mut columns = columns::minting(&session)?;
+    let kept = session.query(
+        "SELECT nspname FROM pg_namespace AS n JOIN pg_roles AS r ON r.oid = nspowner
+         WHERE rolsuper AND obj_description(n.oid, 'pg_namespace') = $1",
+        &[KEPT],
+    )?;
+    let kept: HashSet<String> = kept.iter().map(|row| row.string(0)).collect();
+    // No one inserts into the tables that a move has closed. What a name alone says does not count.
+    columns.retain(|column| {
+        let before = column.schema.strip_suffix("_moved").or(column.schema.strip_suffix("_moving"));
+        !before.is_some_and(|name| kept.contains(name))
+    });
+    // All nodes of Citus have these tables, and the node that runs the statement mints or refuses.
+    for column in columns.iter_mut().filter(|column| of_citus.contains(&column.relation)) {
+        column.shard = None;
+    }
     let moving = Begun::all(&session)?.into_iter().map(|begun| begun.schema).collect();
     Ok(Database { extension, columns, missing_rights, has_portable, moving, ..Database::default() })
 }

@@ -1,5 +1,7 @@
 //! Rules for a single server and its databases.
 
+use std::collections::HashSet;
+
 use idgen_ids::Shard;
 use idgen_ids::shard_set::ShardSet;
 
@@ -18,7 +20,7 @@ const MARK_AHEAD_S: f64 = 5.5;
 const WIDE_MS: i64 = 60_000;
 
 /// Types that cannot hold every id.
-const TOO_SMALL: [&str; 4] = ["smallint", "integer", "real", "double precision"];
+const TOO_SMALL: [&str; 5] = ["smallint", "integer", "oid", "real", "double precision"];
 
 /// Warnings of the library whose hints also apply under Patroni or an operator.
 const OF_CLOCKS: [&str; 5] =
@@ -54,17 +56,20 @@ pub fn judge(facts: &Facts, needs_idgen: bool) -> Vec<Finding> {
     found
 }
 
-/// Findings about roles and databases. `all` are the servers of the fleet.
-pub fn inside(facts: &Facts, all: &[Facts]) -> Vec<Finding> {
+/// Findings about roles and databases.
+pub fn inside(facts: &Facts) -> Vec<Finding> {
     let mut found = Vec::new();
     for ShardSetting { database, role, shard } in &facts.shards_set {
         let whose = if role.is_empty() { "all roles".into() } else { format!("role \"{role}\"") };
         let what = format!("idgen.shard = {shard} of {whose}");
-        let finding = (!facts.allows(*shard)).then(|| facts.found(SHARD_NOT_ALLOWED, &[&what]));
+        // PostgreSQL accepts other forms, such as 0x5.
+        let is_allowed =
+            shard.parse().is_ok_and(|number: i32| number.to_string() == *shard && facts.allows(number));
+        let finding = (!is_allowed).then(|| facts.found(SHARD_NOT_ALLOWED, &[&what]));
         found.extend(finding.map(|finding| finding.in_database(database)));
     }
     for database in &facts.databases {
-        let of_database = in_database(facts, database, all);
+        let of_database = in_database(facts, database);
         found.extend(of_database.into_iter().map(|finding| finding.in_database(&database.name)));
     }
     found
@@ -78,10 +83,10 @@ fn of_warning(facts: &Facts, warning: &Warning) -> Finding {
     let hint = warning.hint.clone().filter(|_| has_hint).unwrap_or_default();
     // A hostile server must not pass for that finding, beside which all other hints are left out.
     let code = Some(&*warning.code).filter(|code| *code != TWO_PRIMARIES.id).unwrap_or("warning");
-    facts.finding(code, severity, warning.message.clone(), hint)
+    facts.finding(code, severity, &warning.message, &hint)
 }
 
-fn in_database(facts: &Facts, database: &Database, all: &[Facts]) -> Vec<Finding> {
+fn in_database(facts: &Facts, database: &Database) -> Vec<Finding> {
     let Database { not_seen, extension, columns, missing_rights, has_portable, moving, .. } = database;
     let mut found = Vec::from_iter(not_seen.as_ref().map(|why| facts.found(DATABASE_NOT_SEEN, &[why])));
     let versions = extension.as_ref().zip(facts.state.as_ref().map(|state| &state.version));
@@ -93,27 +98,19 @@ fn in_database(facts: &Facts, database: &Database, all: &[Facts]) -> Vec<Finding
     found.extend(rights.map(|rights| facts.found(RIGHTS_MISSING, &[&rights])));
     found.extend(moving.iter().map(|schema| facts.found(MOVE_NOT_ENDED, &[schema])));
 
-    // Columns of an unfinished move are reported as such, and no one inserts into the old tables of a finished one.
-    let databases = || all.iter().flat_map(|facts| &facts.databases);
-    let is_left = |name: &str| {
-        databases().any(|other| other.moving.iter().any(|schema| name == format!("{schema}_moving")))
-    };
-    let used = |column: &&Column| !is_left(&column.schema) && !column.schema.ends_with("_moved");
     let of_columns = |kind, describe: &dyn Fn(&Column) -> Option<String>| {
-        let texts: Vec<String> = columns.iter().filter(used).filter_map(describe).collect();
+        let texts: Vec<String> = columns.iter().filter_map(describe).collect();
         (!texts.is_empty()).then(|| facts.found(kind, &[&some(&texts)]))
     };
     found.extend(of_columns(SHARD_NOT_ALLOWED, &|column| {
         let shard = column.shard.filter(|shard| !facts.allows(*shard))?;
-        // With Citus, all nodes have the tables of each node, and the node that runs the statement mints or refuses.
-        let of_citus = |other: &Facts| facts.has_citus && other.has_citus && other.allows(shard);
-        (!all.iter().any(of_citus)).then(|| format!("the default of {column} for shard {shard}"))
+        Some(format!("the default of {column} for shard {shard}"))
     }));
     let here = |set: &&ShardSetting| set.database.is_empty() || set.database == database.name;
+    // A role that is not the owner may have set it for itself only.
+    let roles: HashSet<&str> = facts.shards_set.iter().filter(here).map(|set| &*set.role).collect();
     found.extend(of_columns(SHARD_UNSET, &|column| {
-        // A role that is not the owner may have set it for itself only.
-        let counts = |set: &ShardSetting| set.role.is_empty() || set.role == column.owner;
-        let is_set = facts.shards_set.iter().filter(here).any(counts);
+        let is_set = roles.contains("") || roles.contains(&*column.owner);
         (column.mints == Mints::OfSession && !is_set).then(|| column.to_string())
     }));
     found.extend(of_columns(COLUMN_TOO_SMALL, &|column| {

@@ -99,14 +99,14 @@ kinds! {
         "Decide who keeps them, and take them out of idgen.allowed_shards of the others. An empty list means all.";
     LISTS_DIFFER: "lists-differ", Error, Set,
         "its idgen.allowed_shards is \"{}\", and that of its primary {} is \"{}\"",
-        "Unless a shard is moving, give the standby the list of its primary.";
+        "Unless a shard is moving, or it has another primary, give the standby the list of its primary.";
     SHARD_NOT_ALLOWED: "shard-not-allowed", Error, Any, "the server may not mint for {}",
         "INSERTs there fail. Add a shard only if no other server mints for it.";
     SHARD_CLOSED: "shard-closed", Error, Any, "shards of its list are closed: {}",
         "A move may be under way. Reopen them only if no other server has minted for them since.";
     SHARD_UNSET: "shard-unset", Note, Any, "no idgen.shard is set for the defaults of {}",
         "Each session has to set it.";
-    EPOCH_DIFFERS: "epoch-differs", Error, Any, "idgen.epoch is {} here and {} on {}",
+    EPOCH_DIFFERS: "epoch-differs", Error, Any, "idgen.epoch is {} here, and {}",
         "Give a standby that of its primary. Otherwise leave it: a change stops minting once there are ids.";
 
     COLUMN_TOO_SMALL: "column-too-small", Error, Any, "ids do not fit into {}",
@@ -140,7 +140,7 @@ kinds! {
     ASYNCHRONOUS: "asynchronous", Note, Own, "no standby is synchronous: a failover may repeat ids",
         "If it must not, name one that streams in synchronous_standby_names.";
     SYNC_NAME_UNKNOWN: "sync-name-unknown", Warning, Own, "synchronous_standby_names contains unknown names: {}",
-        "Add the server to the fleet, or correct the name.";
+        "Add the server to the fleet under that name, or correct the name.";
     SYNC_NOT_A_STANDBY: "sync-not-a-standby", Warning, Own,
         "\"{}\" may acknowledge in the place of a standby, and cannot be promoted",
         "Once the standbys stream, name only them in synchronous_standby_names.";

@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::commands::marker::Begun;
+use crate::commands::marker::{Begun, KEPT};
 use crate::connection::session::Session;
 use crate::idgen::privileges::new_schema;
 use crate::terminal::error::Result;
@@ -16,9 +16,6 @@ pub fn set_comment(schema: &str, comment: &str) -> String {
 pub fn rename(from: &str, to: &str) -> String {
     format!("ALTER SCHEMA {} RENAME TO {}", Session::identifier(from), Session::identifier(to))
 }
-
-/// The comment of the empty schema that keeps the name on the source.
-const KEPT: &str = "idgenctl keeps the name of a schema that has moved";
 
 /// Statements that rename an empty schema that cannot be dropped: any role may create temporary objects that use it.
 fn set_aside(schema: &str) -> String {
