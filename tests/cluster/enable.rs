@@ -12,8 +12,8 @@ use postgres::{Client, NoTls};
 use crate::fleet::for_servers;
 use crate::origins::{limit_of_origins, room_for};
 use crate::process::{
-    assert_says, client_program, ends, idgenctl, installed, kill, major_version, permitted, refused,
-    release_bin, skipped,
+    assert_says, client_program, ends, idgenctl, installed, kill, lacks, major_version, permitted, refused,
+    release_bin,
 };
 use crate::server::{PRELOAD, Server, Sql};
 
@@ -76,7 +76,7 @@ fn nothing_changes_without_consent() {
 /// On a terminal the program asks, and only yes changes anything. It does not ask if there is nothing to do.
 #[test]
 fn a_person_is_asked_on_a_terminal() {
-    let Some(script) = installed("script") else { return skipped("there is no program script") };
+    let Some(script) = installed("script") else { return lacks("script") };
     let server = Server::start_plain(&[PRELOAD]);
     let before = state(&server);
     let line = format!("{}/idgenctl enable postgres --server '{}'", release_bin(), server.target("postgres"));

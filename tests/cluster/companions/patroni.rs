@@ -1,30 +1,32 @@
-//! docs/scaling.md and docs/operations.md with Patroni: the members of a cluster start from docs/examples/scaling/patroni.yml
-//! and the variables of its first comment.
+//! What docs/scaling.md, docs/operations.md and docs/shards.md say about Patroni. Each member starts with
+//! docs/examples/scaling/patroni.yml and the environment variables that its first comment lists.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use postgres::{Client, NoTls};
 use serde_json::Value;
 
-use crate::clients::{Clients, Ledger, ROWS};
+use crate::clients::{Clients, Ledger, ROWS, TABLES};
 use crate::fleet::File;
 use crate::moment::{is_reached, within_seconds};
 use crate::process::{
-    Service, client_program, command, example, give_to_servers, installed, kill, lacks, output_of_run,
-    release_bin, run, said, servers_folder, top, variable,
+    Service, assert_says, client_program, command, ends, example, give_to_servers, installed, kill, lacks,
+    output_of_run, refused, release_bin, run, said, servers_folder, top, variable, write_program,
 };
 use crate::server::Sql;
 
-/// What the page says of strict mode.
+/// The page's command to leave strict mode.
 const NOT_STRICT: &str = "patronictl edit-config -s synchronous_mode_strict=null";
 
-/// What it says of quorum mode in addition.
+/// The page's second command, needed in quorum mode only.
 const NOT_QUORUM: &str = "patronictl edit-config -s synchronous_mode=true";
 
-/// The secrets that the file leaves to the environment.
+/// The secrets, which are not in the file but in the environment.
 const SECRETS: [(&str, &str); 5] = [
     ("PATRONI_SUPERUSER_PASSWORD", "super"),
     ("PATRONI_REPLICATION_PASSWORD", "replication"),
@@ -35,14 +37,16 @@ const SECRETS: [(&str, &str); 5] = [
 
 const NAMES: [&str; 3] = ["one", "two", "three"];
 
-/// Three members under Patroni, and an etcd.
+/// A Patroni cluster with an etcd of its own.
 struct Cluster {
     members: Vec<Member>,
     fleet: File,
     folder: PathBuf,
-    /// etcd waits for its disk at each of Patroni's steps, so it has none.
+    /// The data of etcd are in memory: Patroni would wait for each of its writes to disk.
     memory: PathBuf,
-    _etcd: Service,
+    /// The address of etcd.
+    etcd: String,
+    _service: Service,
 }
 
 struct Member {
@@ -76,7 +80,7 @@ impl Member {
         Client::connect(&self.target(), NoTls).unwrap()
     }
 
-    /// What a program of the servers' user gets by the socket, without a password.
+    /// The result of a query that the servers' user runs through the socket, without a password.
     fn local(&self, query: &str) -> String {
         let mut psql = command(Path::new(&release_bin()).join("psql"));
         psql.args(["-X", "-At", "-d", "postgres", "-c", query, "-h"]).arg(self.folder.join("sockets"));
@@ -99,7 +103,7 @@ impl Member {
     }
 }
 
-/// A member as `patronictl list` shows it.
+/// A line of `patronictl list`.
 struct Listed {
     name: String,
     role: String,
@@ -117,15 +121,15 @@ impl Listed {
 }
 
 impl Cluster {
-    /// `None` if a program is missing.
-    fn start() -> Option<Cluster> {
+    /// Starts a cluster with members of these names and the shards `list`. `None` if a program is missing.
+    fn start(names: &[&'static str], list: &str) -> Option<Cluster> {
         for program in ["etcd", "patroni", "patronictl"] {
             if installed(program).is_none() {
                 lacks(program);
                 return None;
             }
         }
-        // The network of the first one is that of the pages.
+        // The first cluster has the addresses of the pages.
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let network = format!("10.0.{}", COUNT.fetch_add(1, Ordering::Relaxed));
         let id = format!("{}-{}", std::process::id(), network.replace('.', "-"));
@@ -136,8 +140,9 @@ impl Cluster {
         };
         let folder = new_folder(servers_folder().join(format!("patroni-{id}")));
         let memory = new_folder(PathBuf::from(format!("/dev/shm/idgen-etcd-{id}")));
-        let (url, peers) = (format!("http://{network}.4:2379"), format!("http://{network}.4:2380"));
-        // A machine with other work to do answers late.
+        let etcd = format!("{network}.4:2379");
+        let (url, peers) = (format!("http://{etcd}"), format!("http://{network}.4:2380"));
+        // The machine may be busy, and etcd slow to answer.
         let times = ["--heartbeat-interval=1000", "--election-timeout=10000"];
         let places = [
             format!("--data-dir={}", memory.join("data").display()),
@@ -148,19 +153,23 @@ impl Cluster {
             format!("--initial-cluster=default={peers}"),
         ];
         let args: Vec<&str> = times.into_iter().chain(places.iter().map(String::as_str)).collect();
-        let etcd = Service::start(&installed("etcd").unwrap(), &args, &[], &folder.join("etcd.log"));
+        let service = Service::start(&installed("etcd").unwrap(), &args, &[], &folder.join("etcd.log"));
 
-        // The servers' user may not be able to read the folder of the sources.
-        std::fs::copy(example("scaling/patroni.yml"), folder.join("patroni.yml")).unwrap();
+        // A copy, because the servers' user may not be able to read the checkout.
+        let file = std::fs::read_to_string(example("scaling/patroni.yml")).unwrap();
+        let shown = "idgen.allowed_shards: 0-4095";
+        assert!(file.contains(shown), "{file}");
+        let file = file.replace(shown, &format!("idgen.allowed_shards: {list}"));
+        std::fs::write(folder.join("patroni.yml"), file).unwrap();
         let member = |(number, name): (usize, &'static str)| {
             let (host, folder) = (format!("{network}.{}", number + 1), new_folder(folder.join(name)));
             new_folder(folder.join("sockets"));
-            let variables = variables(name, &host, &format!("{network}.4"), &folder);
+            let variables = variables(name, &host, &etcd, &folder);
             Member { name, host, folder, variables, patroni: None }
         };
-        let members: Vec<Member> = NAMES.into_iter().enumerate().map(member).collect();
-        let targets: Vec<_> = members.iter().map(|member| (member.name, member.target())).collect();
-        let mut cluster = Cluster { fleet: File::of(&targets), members, folder, memory, _etcd: etcd };
+        let members: Vec<Member> = names.iter().copied().enumerate().map(member).collect();
+        let fleet = file_of(&members);
+        let mut cluster = Cluster { fleet, members, folder, memory, etcd, _service: service };
         let config = cluster.config();
         cluster.members.iter_mut().for_each(|member| member.start(&config));
         Some(cluster)
@@ -174,7 +183,7 @@ impl Cluster {
         self.members.iter().find(|member| member.name == name).unwrap()
     }
 
-    /// How clients reach whichever is the primary, as the page has it.
+    /// The connection string of the page, which leads clients to the present primary.
     fn target(&self) -> String {
         let hosts: Vec<&str> = self.members.iter().map(|member| member.host.as_str()).collect();
         let last = self.members.last().unwrap();
@@ -189,7 +198,7 @@ impl Cluster {
         patronictl
     }
 
-    /// Runs a command until it succeeds: Patroni refuses some for a moment.
+    /// Repeats a command until it succeeds, because Patroni refuses some at first.
     fn run(&self, args: &[&str]) {
         let mut last = None;
         let succeeds = || {
@@ -202,7 +211,7 @@ impl Cluster {
         assert!(is_reached(120, succeeds), "patronictl {args:?}: {}\n{}", said(&last.unwrap()), self.logs());
     }
 
-    /// Sets something as the page says, on all members.
+    /// Sets something on all members, as the page says.
     fn set(&self, setting: &str) {
         self.run(&["edit-config", "--force", "-s", setting]);
     }
@@ -219,19 +228,23 @@ impl Cluster {
         list.as_array().map(|list| list.iter().map(listed).collect()).unwrap_or_default()
     }
 
-    /// Waits until another one than `former` leads, `standbys` stream, and Patroni would promote one of them.
+    /// Waits until a member other than `former` leads, and `standbys` of the others stream, one of which Patroni would
+    /// promote. Returns the leader.
     fn settled(&self, former: &str, standbys: usize) -> &'static str {
         let leader = || {
             let list = self.list();
             let leader = list.iter().find(|member| member.leads() && member.name != former)?;
             let streaming = list.iter().filter(|member| member.state == "streaming");
             let is_safe = standbys == 0 || list.iter().any(Listed::would_lead);
-            (streaming.count() == standbys && is_safe)
-                .then(|| NAMES.into_iter().find(|name| *name == leader.name))?
+            (streaming.count() == standbys && is_safe).then(|| self.member(&leader.name).name)
         };
         within_seconds(400, leader).unwrap_or_else(|| {
             let list = run(self.patronictl(&["list"]));
-            panic!("{standbys} standbys of a leader that is not {former:?}\n{}\n{}", said(&list), self.logs())
+            panic!(
+                "no leader other than {former:?} with {standbys} standbys\n{}\n{}",
+                said(&list),
+                self.logs()
+            )
         })
     }
 
@@ -243,7 +256,7 @@ impl Cluster {
         self.fleet.run(&[&["--yes"], args].concat())
     }
 
-    /// Waits until the check finds exactly these, and returns their hints, each once.
+    /// Waits until the check finds exactly this, and returns the hints.
     #[track_caller]
     fn until_found(&self, expected: &[String]) -> BTreeSet<String> {
         let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
@@ -253,7 +266,7 @@ impl Cluster {
     }
 }
 
-/// The variables of a member by the first comment of the file.
+/// The variables that the first comment of the file lists, with the values of a member.
 fn variables(name: &str, host: &str, etcd: &str, folder: &Path) -> Vec<(String, String)> {
     let file = std::fs::read_to_string(example("scaling/patroni.yml")).unwrap();
     let words = file.lines().filter_map(|line| line.strip_prefix("#     ")).flat_map(str::split_whitespace);
@@ -265,7 +278,7 @@ fn variables(name: &str, host: &str, etcd: &str, folder: &Path) -> Vec<(String, 
             "PATRONI_NAME" => name.to_owned(),
             "PATRONI_POSTGRESQL_DATA_DIR" => data.display().to_string(),
             "PATRONI_POSTGRESQL_BIN_DIR" => bin.clone(),
-            "PATRONI_ETCD3_HOSTS" => format!("'{etcd}:2379'"),
+            "PATRONI_ETCD3_HOSTS" => format!("'{etcd}'"),
             _ if shown.is_empty() => {
                 let secret = SECRETS.into_iter().find(|(name, _)| *name == variable);
                 secret.unwrap_or_else(|| panic!("{variable} has no value")).1.to_owned()
@@ -276,7 +289,7 @@ fn variables(name: &str, host: &str, etcd: &str, folder: &Path) -> Vec<(String, 
     };
     let mut variables: Vec<_> = words.map(value).collect();
     assert!(SECRETS.iter().all(|(name, _)| variables.iter().any(|(variable, _)| variable == name)));
-    // Each machine has a user of its own, whose password file Patroni writes.
+    // Members on one machine would share the password file that Patroni writes to the home directory.
     variables.push(("HOME".into(), folder.display().to_string()));
     variables.push(("PATRONI_SUPERUSER_USERNAME".into(), user));
     variables
@@ -287,24 +300,29 @@ impl Drop for Cluster {
         if std::thread::panicking() {
             println!("{}", self.logs());
         }
-        // Patroni stops its server when it ends.
+        // Patroni stops its server before it exits.
         self.members.clear();
         let _ = command("rm").arg("-rf").args([&self.folder, &self.memory]).output();
     }
+}
+
+/// A fleet file with these members.
+fn file_of<'a>(members: impl IntoIterator<Item = &'a Member>) -> File {
+    File::of(&members.into_iter().map(|member| (member.name, member.target())).collect::<Vec<_>>())
 }
 
 fn of_each(kind: &str, servers: &[&str]) -> Vec<String> {
     servers.iter().map(|server| format!("{kind} {server}")).collect()
 }
 
-/// The other two members.
+/// The members of a cluster of three that do not lead it.
 fn others(leader: &str) -> Vec<&'static str> {
     NAMES.into_iter().filter(|name| *name != leader).collect()
 }
 
-/// A cluster in this mode with a table, and its leader.
+/// A cluster in a synchronous mode, with a table, and its leader.
 fn cluster_in(mode: &str) -> Option<(Cluster, &'static str)> {
-    let cluster = Cluster::start()?;
+    let cluster = Cluster::start(&NAMES, "0-4095")?;
     let first = cluster.settled("", 2);
     if mode != "true" {
         cluster.set(&format!("synchronous_mode={mode}"));
@@ -322,7 +340,7 @@ fn cluster_in(mode: &str) -> Option<(Cluster, &'static str)> {
     Some((cluster, first))
 }
 
-/// Such a cluster under load, while its leader changes in each way in which Patroni changes it.
+/// Lets the leader change in every way that Patroni knows, under load.
 fn changes_of_the_leader(mode: &str) {
     let Some((cluster, first)) = cluster_in(mode) else { return };
     let clients = Clients::start_inserting(4, cluster.target());
@@ -343,7 +361,7 @@ fn changes_of_the_leader(mode: &str) {
     clients.wait_for_ids(500);
     cluster.until_found(&[]);
 
-    println!("== a member is made anew");
+    println!("== a member is reinitialized");
     let anew = others(third)[0];
     let system = cluster.member(anew).folder.join("data");
     let birth = || std::fs::metadata(&system).and_then(|data| data.created()).ok();
@@ -354,19 +372,19 @@ fn changes_of_the_leader(mode: &str) {
     clients.wait_for_ids(500);
     cluster.until_found(&[]);
 
-    println!("== the leader's Patroni stands still, and its server goes on");
+    println!("== the leader's Patroni stops, but not its server");
     let old = cluster.settled("", 2);
     cluster.member(old).signal("STOP");
     let new = cluster.settled(old, 1);
     assert_eq!(cluster.member(old).local("SELECT pg_is_in_recovery()"), "f");
     let of_new = Clients::start_inserting(2, cluster.member(new).target());
     of_new.wait_for_ids(500);
-    // Of the two, the old one has no standby left, and nothing that it hands out is lasting.
+    // The old primary has no standby left, so it hands out no id after the mark that a standby has acknowledged.
     let mut without_rows = Ledger::default();
     let mut client = cluster.member(old).connect();
     let refused = without_rows.mint_until_refused(&mut client, "SELECT snowflake_next_id(1)", 120);
     assert_eq!(refused.code().unwrap().code(), "40001", "{refused:?}");
-    // It names the later one in the order of their names.
+    // The finding names the last of the primaries in alphabetical order.
     let hints =
         cluster.until_found(&[format!("two-primaries {}", old.max(new)), format!("sync-too-few {old}")]);
     assert!(
@@ -374,7 +392,7 @@ fn changes_of_the_leader(mode: &str) {
         "{hints:?}"
     );
     assert_eq!(hints.iter().filter(|hint| !hint.is_empty()).count(), 1, "{hints:?}");
-    // Patroni does so, and takes it back with pg_rewind, as it has written what no standby has.
+    // Patroni stops the old primary, which needs pg_rewind because no standby has its last WAL.
     cluster.member(old).signal("CONT");
     assert_eq!(cluster.settled(old, 2), new);
     assert!(cluster.member(old).log().contains("pg_rewind exit code=0"), "{}", cluster.logs());
@@ -383,7 +401,7 @@ fn changes_of_the_leader(mode: &str) {
     of_new.finish(&mut ledger);
     cluster.until_found(&[]);
 
-    println!("== the server of the leader is killed during a pause");
+    println!("== the server of the leader is killed while Patroni is paused");
     let leader = cluster.settled("", 2);
     cluster.run(&["pause", "--wait"]);
     cluster.member(leader).kill_server();
@@ -401,7 +419,7 @@ fn changes_of_the_leader(mode: &str) {
     let mut client = cluster.member(leader).connect();
     let timelines = ledger.timelines_of_rows(&mut client);
     println!(
-        "{mode}: {} ids on {timelines} timelines, the longest outage {:?}; {} of a plain table, {:?}",
+        "{mode}: {} ids on {timelines} timelines, longest outage {:?}; plain table: {} ids, longest outage {:?}",
         ledger.len(),
         ledger.outage,
         of_plain.len(),
@@ -410,20 +428,20 @@ fn changes_of_the_leader(mode: &str) {
     assert!(timelines >= 4, "{timelines}");
 }
 
-/// Promise: whichever way Patroni changes the leader, no id occurs twice, no row that a client has committed is lost, and
-/// `idgenctl check` finds what is the case and nothing else. One standby acknowledges commits.
+/// Promise: however Patroni changes the leader, no id is repeated, no committed row is lost, and `idgenctl check` finds
+/// what is wrong and nothing else. One standby acknowledges commits.
 #[test]
-fn no_id_is_repeated_whichever_way_patroni_changes_the_leader() {
+fn no_id_is_repeated_however_patroni_changes_the_leader() {
     changes_of_the_leader("true");
 }
 
-/// Promise: the same where one of two standbys acknowledges commits, whichever it is.
+/// Promise: the same if either of two standbys may acknowledge a commit.
 #[test]
 fn no_id_is_repeated_whichever_of_a_quorum_patroni_promotes() {
     changes_of_the_leader("quorum");
 }
 
-/// Such a cluster in strict mode, which loses its standbys and gets them back.
+/// Stops the standbys of a cluster in strict mode, carries out the page's commands, and starts the standbys again.
 fn no_standby_is_left(mode: &str) {
     let Some((mut cluster, leader)) = cluster_in(mode) else { return };
     let clients = Clients::start_inserting(2, cluster.target());
@@ -462,7 +480,7 @@ fn no_standby_is_left(mode: &str) {
     ledger.timelines_of_rows(&mut cluster.member(leader).connect());
 }
 
-/// Promise: in strict mode nothing is minted without a standby, and what the page says lets ids be minted again.
+/// Promise: in strict mode nothing is minted without a standby, until somebody runs the command of the page.
 #[test]
 fn strict_mode_without_a_standby_ends_as_the_page_says() {
     no_standby_is_left("true");
@@ -474,10 +492,10 @@ fn strict_quorum_mode_without_a_standby_ends_as_the_page_says() {
     no_standby_is_left("quorum");
 }
 
-/// Promise: under Patroni, what `idgenctl` says to do can be done with patronictl, and is enough.
+/// Promise: the hints of `idgenctl` under Patroni can be carried out with patronictl, and mend what was wrong.
 #[test]
 fn what_idgenctl_says_to_do_under_patroni_is_enough() {
-    let Some(cluster) = Cluster::start() else { return };
+    let Some(cluster) = Cluster::start(&NAMES, "0-4095") else { return };
     let leader = cluster.settled("", 2);
     let parameter = |setting: &str| cluster.run(&["edit-config", "--force", "-p", setting]);
     let restart = || {
@@ -503,7 +521,6 @@ fn what_idgenctl_says_to_do_under_patroni_is_enough() {
     assert!(said(&enabled).contains("idgen is enabled in database \"postgres\""), "{}", said(&enabled));
     cluster.until_found(&[]);
 
-    // Each with what is wrong, where, and what the hint says.
     let way = "Use patronictl edit-config, and ALTER SYSTEM RESET where a server has a value of its own.";
     let with_patroni = |hint: &str| BTreeSet::from([format!("{hint} {way}")]);
     parameter("fsync=off");
@@ -515,7 +532,7 @@ fn what_idgenctl_says_to_do_under_patroni_is_enough() {
     parameter("idgen.max_ahead=1s");
     cluster.until_found(&[]);
 
-    // What ALTER SYSTEM has set on a member stays, whatever Patroni's configuration says.
+    // On a member, ALTER SYSTEM overrides Patroni's configuration.
     let standby = others(leader)[0];
     let alter = |what: &str| {
         let mut client = cluster.member(standby).connect();
@@ -526,4 +543,111 @@ fn what_idgenctl_says_to_do_under_patroni_is_enough() {
     cluster.until_found(&of_each("lists-differ", &[standby]));
     alter("RESET idgen.allowed_shards");
     cluster.until_found(&[]);
+}
+
+/// Writes the program that the page gives to `--set-list`, and the files of patronictl that it names.
+fn set_list(source: &Cluster, target: &Cluster) -> PathBuf {
+    let page = std::fs::read_to_string(top().join("docs/shards.md")).unwrap();
+    let blocks = page.split("```sh\n").filter_map(|part| part.split("```").next());
+    let program = blocks.into_iter().find(|block| block.contains("patronictl")).expect("the page's program");
+    for (role, cluster) in [("source", source), ("target", target)] {
+        let file = source.folder.join(role).with_extension("yml");
+        std::fs::write(file, format!("etcd3: {{hosts: '{}'}}\n", cluster.etcd)).unwrap();
+    }
+    let file = source.folder.join("set-list");
+    write_program(&file, &program.replace("/etc/patroni", source.folder.to_str().unwrap()));
+    file
+}
+
+/// Promise: a shard moves between clusters under Patroni with the program of the page, while clients write. If a
+/// failover of the source interrupts the move, the hints of `idgenctl` lead to its undo. No id is repeated, no
+/// committed row is lost, and the shard stays closed on each later leader of the source.
+#[test]
+fn a_shard_moves_between_clusters_under_patroni() {
+    let Some(source) = Cluster::start(&NAMES[..2], "0-4095") else { return };
+    let Some(target) = Cluster::start(&NAMES[2..], "4096-8191") else { return };
+    let (first, to) = (source.settled("", 1), target.settled("", 0));
+    let fleet = file_of(source.members.iter().chain(&target.members));
+    let program = set_list(&source, &target);
+    let the_move = |from: &str, how: &[&str]| {
+        let servers =
+            ["--yes", "move", "insta5", "--from", from, "--to", to, "--owner", "user=app password=app"];
+        let mut command = fleet.command(&[&servers, how].concat());
+        command.arg("--set-list").arg(&program).stdin(Stdio::null());
+        command
+    };
+    // A restore waits here while the test holds the lock.
+    let wait = "PERFORM pg_advisory_xact_lock_shared(5);";
+    for (cluster, leader, wait) in [(&source, first, ""), (&target, to, wait)] {
+        let mut client = cluster.member(leader).connect();
+        client.run("CREATE EXTENSION idgen");
+        client.run("CREATE ROLE app LOGIN PASSWORD 'app'; GRANT CREATE ON DATABASE postgres TO app");
+        client.run(&format!(
+            "CREATE FUNCTION accepted() RETURNS boolean LANGUAGE plpgsql AS 'BEGIN {wait} RETURN true; END'"
+        ));
+    }
+    let tables = format!("SET ROLE app; {TABLES}; ALTER TABLE insta5.users ADD CHECK (public.accepted())");
+    source.member(first).connect().run(&tables);
+    fleet.until_found(&[]);
+    let insert = |client: &mut Client, _| {
+        let row = client.query_one("INSERT INTO insta5.users (client) VALUES (1) RETURNING id", &[]);
+        if row.is_err() {
+            // The other cluster has the schema.
+            thread::sleep(Duration::from_millis(10));
+        }
+        Ok(vec![row?.get(0)])
+    };
+    let of_source = Clients::start_at(4, source.target(), insert);
+    let of_target = Clients::start_at(2, target.target(), insert);
+    of_source.wait_for_ids(500);
+
+    println!("== the server of the source is killed while rows are copied");
+    let mut holder = target.member(to).connect();
+    holder.run("SELECT pg_advisory_lock(5)");
+    let mut child = the_move(first, &[]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let waits = "SELECT count(*) > 0 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
+    let copies = is_reached(300, || child.try_wait().unwrap().is_some() || holder.value(waits));
+    assert!(copies && child.try_wait().unwrap().is_none(), "{}", said(&child.wait_with_output().unwrap()));
+    source.member(first).kill_server();
+    let second = source.settled(first, 1);
+    drop(holder);
+    let broken = child.wait_with_output().unwrap();
+    println!("{}", said(&broken));
+    assert!(!broken.status.success());
+    assert_says(&said(&broken), &["It is NOT undone", "Run the same command with --undo."]);
+    refused(the_move(first, &["--undo"]), &["is a standby", "Name its primary."]);
+    println!("{}", ends(the_move(second, &["--undo"]), 0, &["undone: the source has the shard"]));
+    of_source.wait_for_ids(500);
+    fleet.until_found(&[]);
+
+    println!("== a move");
+    println!("{}", ends(the_move(second, &[]), 0, &[]));
+    of_target.wait_for_ids(500);
+    fleet.until_found(&[]);
+    for former in ["", second] {
+        if former == second {
+            println!("== a switchover of the source");
+            source.run(&["switchover", "--force"]);
+        }
+        let mut client = source.member(source.settled(former, 1)).connect();
+        assert_eq!(client.code("SELECT snowflake_next_id(5)"), "55000");
+        client.run("SELECT snowflake_next_id(6)");
+    }
+    fleet.until_found(&[]);
+
+    let (mut here, mut there) = (Ledger::default(), Ledger::default());
+    of_source.finish(&mut here);
+    of_target.finish(&mut there);
+    println!(
+        "{} ids of the source, longest outage {:?}, refused: {:?}",
+        here.len(),
+        here.outage,
+        here.errors
+    );
+    println!("{} ids of the target, refused: {:?}", there.len(), there.errors);
+    let [here, there] = [here, there].map(|ledger| ledger.ids());
+    assert!(here.iter().max() < there.iter().min(), "the target began below the source");
+    let rows: Vec<i64> = target.member(to).connect().column("SELECT id FROM insta5.users");
+    let rows: BTreeSet<i64> = rows.into_iter().collect();
+    assert!(here.iter().chain(&there).all(|id| rows.contains(id)), "a row is lost");
 }

@@ -1,4 +1,4 @@
-//! docs/operations.md with pgBackRest.
+//! What docs/operations.md says about backups, with pgBackRest.
 
 use std::collections::HashSet;
 
@@ -9,8 +9,8 @@ use crate::process::{installed, lacks, output_of_run, run};
 use crate::runbook::Runbook;
 use crate::server::{PRELOAD, Server, Sql};
 
-/// Promise: a copy that is restored to a point in time beside its running original, with the settings of the page, has the
-/// rows of that time and a mark past them, repeats no id, and leaves nothing in the repository of the original.
+/// Promise: a backup that is restored to a point in time beside the running original, with the page's settings, has
+/// exactly the rows of that time and a mark past them, repeats no id, and writes nothing to the original's repository.
 #[test]
 fn a_copy_restored_by_pgbackrest_beside_its_original() {
     if installed("pgbackrest").is_none() {

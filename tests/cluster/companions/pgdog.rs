@@ -1,4 +1,4 @@
-//! docs/scaling.md through PgDog: a schema for each shard, and one table on all servers, routed by id.
+//! The two layouts of docs/scaling.md behind PgDog: a schema for each shard, and one table on all servers.
 
 use std::collections::HashSet;
 use std::io::{self, Write};
@@ -22,7 +22,7 @@ struct PgDog {
 }
 
 impl PgDog {
-    /// Starts it with a file of docs/examples, in which these texts are replaced.
+    /// Starts PgDog with a file of docs/examples in which some texts are replaced.
     fn start(program: &Path, servers: &[Server; 2], file: &str, replacements: &[(&str, &str)]) -> PgDog {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let hosts = servers.each_ref().map(|server| format!("\"127.0.0.1\"\nport = {}", forwarded(server)));
@@ -57,7 +57,7 @@ impl PgDog {
     }
 }
 
-/// A port that leads to a server, because PgDog uses no sockets of files.
+/// A port that forwards to the socket of a server, because PgDog only connects over TCP.
 fn forwarded(server: &Server) -> u16 {
     let socket = Path::new(&server.host()).join(".s.PGSQL.5432");
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -84,7 +84,7 @@ fn forwarded(server: &Server) -> u16 {
     port
 }
 
-/// Two servers with a database `app`, in which PgDog logs in as `app` and `report`.
+/// Two servers with a database `app`, to which PgDog connects as `app` and `report`.
 fn two_servers(settings: [&[&str]; 2]) -> [Server; 2] {
     settings.map(|settings| {
         let server = Server::start(&[&[PRELOAD, "max_connections = 100"], settings].concat());
@@ -95,8 +95,8 @@ fn two_servers(settings: [&[&str]; 2]) -> [Server; 2] {
     })
 }
 
-/// What psql says to rows that it sends by COPY, after an optional statement. PgDog waits without end for those of a
-/// driver that sends COPY in the extended protocol.
+/// Copies rows with psql, after an optional statement, and returns its output. The driver would send COPY in the
+/// extended protocol, on which PgDog hangs.
 fn copy(target: &str, before: &str, columns: &str, rows: &str) -> String {
     let mut psql = client_program("psql");
     psql.args(["-X", "-q", "-d", target, "-c", before]);
@@ -107,11 +107,12 @@ fn copy(target: &str, before: &str, columns: &str, rows: &str) -> String {
     said(&psql.wait_with_output().unwrap())
 }
 
-/// What PgDog says of a statement that concerns several servers, or may.
+/// PgDog's message for a statement that needs several servers, or might.
 const REFUSED: &str = "cross-shard queries are disabled";
 
-/// Rows of each schema go to the server of its shard, whichever way the schema is named; PgDog refuses the others.
-/// Without its setting they go everywhere, and `idgen.allowed_shards` keeps the servers from minting the same ids.
+/// Promise: rows go to the server of their schema's shard, however a statement names the schema, and PgDog refuses
+/// unlisted schemas. Without `cross_shard_disabled`, statements on those go to all servers, and only
+/// `idgen.allowed_shards` keeps two servers from minting for one shard.
 #[test]
 fn a_schema_for_each_shard_through_pgdog() {
     let Some(program) = installed("pgdog") else {
@@ -167,12 +168,13 @@ fn a_schema_for_each_shard_through_pgdog() {
     client.run("SET search_path = shard3, public, idgen");
     let insert = "INSERT INTO users (name) VALUES ('path') RETURNING shard_of(id)";
     assert_eq!(client.value::<i32>(insert), 3);
-    // The path goes before the names in a statement, and COPY does not know it.
+    // The path takes precedence over names in a statement, and COPY ignores it.
     assert_eq!(client.code("SELECT FROM shard1.users"), "42P01");
     let refused = copy(&pgdog.target("app"), "SET search_path = shard3, public", "users (name)", "Ada\n");
     assert!(refused.contains(REFUSED), "{refused}");
 
-    // What no listed schema names is refused, or goes to any server if it names no table, where the lists hold.
+    // A statement that names no listed schema is refused. One without any table goes to either server, whose list of
+    // shards decides.
     let mut client = pgdog.connect("app");
     for sql in [
         "CREATE SCHEMA shard9",
@@ -189,19 +191,19 @@ fn a_schema_for_each_shard_through_pgdog() {
         "55000"
     );
 
-    // The horizon is that of one server, whichever PgDog asks.
+    // The horizon is that of the one server that PgDog asks.
     let mut open = servers[0].connect_to("app");
     open.run("BEGIN");
     let id: i64 = open.value("SELECT snowflake_next_id(1)");
     servers[1].connect_to("app").run("SELECT snowflake_next_id(3)");
     for is_passed in [true, false] {
-        // In one message: PgDog takes the servers by turns.
+        // One message, because PgDog sends each to the next server.
         let ask = format!("SELECT 1 / (snowflake_safe_horizon() > {id})::integer");
         assert!(is_reached(60, || client.batch_execute(&ask).is_ok() == is_passed), "{id}: {is_passed}");
     }
     open.run("COMMIT");
 
-    // A transaction that writes on both servers, of which one refuses at its end, is whole with two-phase commit alone.
+    // If one of two servers refuses to commit, only two-phase commit keeps the other from committing its half.
     servers[1].connect_to("app").run(
         "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
              'BEGIN IF NEW.name = ''half'' THEN RAISE ''refused at the end''; END IF; RETURN NULL; END';
@@ -225,7 +227,7 @@ fn a_schema_for_each_shard_through_pgdog() {
     let one_phase = [("two_phase_commit = true", "two_phase_commit = false")];
     assert!(halves(&PgDog::start(&program, &servers, file, &one_phase)) > 0);
 
-    // Without the setting, both servers have the table, and one of them the row, which its client believes refused.
+    // Without the setting, both servers create the table. The INSERT fails, but one server keeps the row.
     let off = [("cross_shard_disabled = true", "cross_shard_disabled = false")];
     let lenient = PgDog::start(&program, &servers, file, &off);
     let mut client = lenient.connect("app");
@@ -246,8 +248,8 @@ fn a_schema_for_each_shard_through_pgdog() {
     }
 }
 
-/// One table on two servers: each row is on the server of its id, and is found by the id alone. What would go to
-/// several servers is refused, and what PgDog sends to the wrong one.
+/// Promise: each row of a table on two servers is on the server of its id, and the id is enough to find it. Statements
+/// for several servers are refused, and so are rows that PgDog sends to the wrong server.
 #[test]
 fn a_table_on_all_servers_by_id_through_pgdog() {
     let Some(program) = installed("pgdog") else {
@@ -308,7 +310,7 @@ fn a_table_on_all_servers_by_id_through_pgdog() {
         let refused = copy(&pgdog.target("app"), "", columns, row);
         assert!(refused.contains(REFUSED), "{refused}");
     }
-    // PgDog does not know an id that SQL computes, and takes the servers by turns.
+    // PgDog does not see an id that SQL computes, and sends the row to each server in turn.
     for sql in [
         format!("INSERT INTO users (id, name) VALUES ({one} + 1, 'computed')"),
         format!("INSERT INTO users (id, name) SELECT {two} + 1, 'computed'"),
@@ -325,7 +327,7 @@ fn a_table_on_all_servers_by_id_through_pgdog() {
     });
     let sum: i64 = counts.iter().sum();
     assert_eq!(report.value::<i64>("SELECT count(*) FROM users WHERE name <> 'computed'"), sum);
-    // It joins what is on one server.
+    // It joins only rows of the same server.
     let pairs =
         "SELECT count(*) FROM users AS a, users AS b WHERE a.name <> 'computed' AND b.name <> 'computed'";
     assert_eq!(report.value::<i64>(pairs), counts.iter().map(|count| count * count).sum::<i64>());
@@ -338,7 +340,8 @@ fn a_table_on_all_servers_by_id_through_pgdog() {
     assert_eq!(report.column::<i64>(&in_list), both);
     assert_eq!(report.code("INSERT INTO users (name) VALUES ('a'), ('b')"), "42501");
 
-    // Without the setting, each row gets an id on each server, and rows with ids go where they belong by COPY only.
+    // Without the setting, each row is inserted on both servers, with an id of each. Rows with ids go to the right
+    // servers only by COPY.
     let off = [("cross_shard_disabled = true", "cross_shard_disabled = false")];
     let lenient = PgDog::start(&program, &servers, file, &off);
     let mut client = lenient.connect("app");
@@ -375,7 +378,7 @@ fn a_table_on_all_servers_by_id_through_pgdog() {
         assert!(![5, 5000].contains(&(id >> 10 & 8191)), "{id}");
     }
 
-    // Lists of any form, by a table that each server has.
+    // A table on each server can give its shards in any form.
     for server in &servers {
         server.connect_to("app").run(
             "CREATE TABLE shard_ranges (first integer, last integer, server integer);

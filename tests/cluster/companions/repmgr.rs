@@ -1,4 +1,4 @@
-//! A failover by repmgr, which does what a runbook of docs/operations.md says.
+//! A failover by repmgr, according to a runbook of docs/operations.md.
 
 use std::path::Path;
 
@@ -8,8 +8,8 @@ use crate::process::{Service, give_to_servers, idgenctl, lacks, release_bin, run
 use crate::runbook::fleet_file;
 use crate::server::Server;
 
-/// Writes the file of a node. Around repmgr's promotion, it does what the runbook does: the new primary must not wait for
-/// itself, and pg_rewind must see its timeline.
+/// Writes the configuration of a node. Its script for the promotion also does what the runbook does before and after:
+/// the new primary must not wait for itself, and pg_rewind must see its timeline.
 fn node(server: &Server, number: usize, name: &str) -> String {
     let (bin, host) = (release_bin(), server.host());
     let (file, data) = (format!("{host}/repmgr.conf"), server.value::<String>("SHOW data_directory"));
@@ -31,8 +31,8 @@ fn node(server: &Server, number: usize, name: &str) -> String {
     file
 }
 
-/// Promise: the synchronous standby that repmgr promotes begins above all ids of the primary, no row is lost, and clients go
-/// on. repmgr takes the old primary back, and the check finds nothing once it is the synchronous standby.
+/// Promise: the synchronous standby that repmgr promotes begins above all ids of the old primary, no row is lost, and
+/// clients go on. Once the old primary has rejoined as the synchronous standby, the check finds nothing.
 #[test]
 fn no_id_is_repeated_when_repmgr_promotes_the_synchronous_standby() {
     let program = |name: &str| Path::new(&release_bin()).join(name);
