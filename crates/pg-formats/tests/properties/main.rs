@@ -2,4 +2,5 @@
 #![allow(clippy::unwrap_used)]
 
 mod checkpoint;
+mod lists;
 mod tree;
