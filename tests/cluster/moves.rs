@@ -502,7 +502,7 @@ fn a_move_is_checked_first() {
     client.run("BEGIN; INSERT INTO insta5.users DEFAULT VALUES; PREPARE TRANSACTION 'it''s mine'");
     let mut script = the_move(&source, &target);
     script.env("IDGENCTL_CLOSE_TIMEOUT", "1");
-    refused(script, &["Transactions in its tables: prepared: 'it''s mine' of postgres"]);
+    refused(script, &["Transactions in it: prepared: 'it''s mine' of postgres"]);
     client.run("ROLLBACK PREPARED 'it''s mine'");
 
     // The error names a server that cannot be reached, without its password. The other name is unknown.
@@ -1417,12 +1417,22 @@ fn a_move_names_whoever_keeps_the_schema_open() {
     let mut client = source.connect();
     let pid: i32 = client.value("SELECT pg_backend_pid()");
     client.run("SET application_name = 'coffee break'");
-    let mut script = meddler.moves(&[]);
-    script.env("IDGENCTL_CLOSE_TIMEOUT", "1");
-    let named = format!("Transactions in its tables: pid {pid} (coffee break, postgres, idle in transaction");
-    let act = |_: &mut Child| client.run("BEGIN; TABLE insta5.users");
-    meddler.fails(script, CLOSING, act, &[&named, "undone: the source has the shard"]);
-    client.run("ROLLBACK");
+    run_as_owner(&source, "CREATE SEQUENCE insta5.s; CREATE TYPE insta5.e AS ENUM ()");
+    // What locks no table would be lost if it were committed during the copy.
+    for use_of_it in [
+        "TABLE insta5.users",
+        "GRANT SELECT ON insta5.users TO PUBLIC",
+        "GRANT USAGE ON SCHEMA insta5 TO PUBLIC",
+        "SELECT nextval('insta5.s')",
+        "ALTER TYPE insta5.e ADD VALUE 'a'",
+    ] {
+        let mut script = meddler.moves(&[]);
+        script.env("IDGENCTL_CLOSE_TIMEOUT", "1");
+        let named = format!("Transactions in it: pid {pid} (coffee break, postgres, idle in transaction");
+        let act = |_: &mut Child| client.run(&format!("BEGIN; {use_of_it}"));
+        meddler.fails(script, CLOSING, act, &[&named, "undone: the source has the shard"]);
+        client.run("ROLLBACK");
+    }
     run(the_move(&source, &target));
 }
 

@@ -5,6 +5,7 @@ use super::names::{look_for, shown};
 use super::plan::Plan;
 use super::rights::USED;
 use super::sides::{Place, Side};
+use crate::commands::marker::Begun;
 use crate::connection::session::Session;
 use crate::idgen::columns;
 use crate::idgen::library;
@@ -75,10 +76,7 @@ pub fn state(plan: &Plan<'_>) -> Result<Option<At>> {
                 false => "Run the same command with --undo, which gives it back to the source, or --finish.",
             },
         ),
-        Some(begun) if begun.to != plan.to => refused(
-            format!("the move was to another server or database, {}", begun.to),
-            "Name that server and that database with --to.",
-        ),
+        Some(begun) if begun.to != plan.to => Err(other_target(begun)),
         Some(begun) if begun.opened && there == [&*names.schema] => {
             // A copy of the source has its system identifier, and may have an old copy of the schema.
             match lists::of(target)?.contains(plan.shard) {
@@ -106,6 +104,14 @@ pub fn state(plan: &Plan<'_>) -> Result<Option<At>> {
         Some(begun) if !begun.opened && here.is_empty() => refused(found, look_for(&names.moving, begun)),
         Some(_) => refused(found, "Drop or rename what is not part of this move."),
     }
+}
+
+/// The error of --undo or --finish with another --to.
+pub fn other_target(begun: &Begun) -> Error {
+    Error::refused(
+        format!("the move was to another server or database, {}", begun.to),
+        "Name that server and that database with --to.",
+    )
 }
 
 /// The error of --undo or --finish without an interrupted move.

@@ -61,7 +61,7 @@ pub fn close(run: &mut Run<'_>) -> Result<i64> {
     }
     let who = blockers(plan, 0)?;
     refused(
-        format!("the schema was in use for {limit} s without a break. Transactions in its tables: {who}"),
+        format!("the schema was in use for {limit} s without a break. Transactions in it: {who}"),
         "Try again when they have ended.",
     )
 }
@@ -76,10 +76,20 @@ pub fn blockers(plan: &Plan<'_>, milliseconds: u32) -> Result<String> {
                   JOIN pg_namespace AS n
                       ON n.oid = CASE l.locktype WHEN 'relation' THEN (SELECT relnamespace FROM pg_class AS c
                                                                        WHERE c.oid = l.relation)
-                                                 WHEN 'object' THEN CASE l.classid WHEN 'pg_namespace'::regclass
-                                                                                   THEN l.objid END END
+                                                 WHEN 'object' THEN CASE l.classid
+                                                     WHEN 'pg_namespace'::regclass THEN l.objid
+                                                     WHEN 'pg_type'::regclass THEN (SELECT typnamespace FROM pg_type AS t
+                                                                                    WHERE t.oid = l.objid) END END
              WHERE n.nspname = $1 AND l.granted
-               AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()))
+               AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+             UNION ALL
+             -- They change its rights, or those of its objects.
+             SELECT l.pid, l.virtualtransaction
+             FROM pg_namespace AS n JOIN pg_locks AS l ON locktype = 'transactionid'
+             WHERE n.nspname = $1 AND l.granted AND transactionid IN (
+                 SELECT n.xmax UNION ALL SELECT c.xmax FROM pg_class AS c WHERE relnamespace = n.oid
+                 UNION ALL SELECT p.xmax FROM pg_proc AS p WHERE pronamespace = n.oid
+                 UNION ALL SELECT t.xmax FROM pg_type AS t WHERE typnamespace = n.oid))
          SELECT string_agg(who, ', ')
          FROM (SELECT format('pid %s (%s, in its transaction since %s)', pid,
                              concat_ws(', ', coalesce(nullif(application_name, ''), backend_type), usename, state), xact_start)
@@ -107,15 +117,32 @@ fn try_to_close(plan: &Plan<'_>, turn: &Turn, order: &str) -> Result<Option<i64>
     // A tie may have been added since the checks. Now that is no longer possible.
     checks::ties(&session, &plan.names.schema)?;
     plan.names.take(&session)?;
+    // A REVOKE locks only a row of a catalog, and would be lost if it committed after the copy's snapshot.
+    for (catalog, schema) in [
+        ("pg_class", "relnamespace"),
+        ("pg_proc", "pronamespace"),
+        ("pg_type", "typnamespace"),
+        ("pg_default_acl", "defaclnamespace"),
+    ] {
+        let rows = "(SELECT oid FROM pg_namespace WHERE nspname = $1) FOR SHARE";
+        session.query(&format!("SELECT FROM {catalog} WHERE {schema} = {rows}"), &[&plan.names.moving])?;
+    }
     // Transactions that have created tables since the listing have committed, because the renaming waited for them.
-    let unlocked = session.query(
+    // Others may use a sequence, or add a value to an enum.
+    let in_the_way = session.query(
         "SELECT FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace
          WHERE nspname = $1 AND relkind IN ('r', 'p') AND c.oid NOT IN (
              SELECT relation FROM pg_locks
-             WHERE pid = pg_backend_pid() AND locktype = 'relation' AND mode = 'AccessExclusiveLock' AND granted)",
+             WHERE pid = pg_backend_pid() AND locktype = 'relation' AND mode = 'AccessExclusiveLock' AND granted)
+         UNION ALL
+         SELECT FROM pg_locks AS l JOIN pg_namespace AS n
+                ON n.oid IN ((SELECT relnamespace FROM pg_class AS c WHERE c.oid = l.relation AND relkind = 'S'),
+                             (SELECT typnamespace FROM pg_type AS t WHERE t.oid = objid AND classid = 'pg_type'::regclass))
+         WHERE nspname = $1 AND granted AND mode <> 'AccessShareLock' AND pid IS DISTINCT FROM pg_backend_pid()
+           AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())",
         &[&plan.names.moving],
     )?;
-    if unlocked.len() > 0 {
+    if in_the_way.len() > 0 {
         return Ok(None);
     }
     turn.prove(&plan.source)?;

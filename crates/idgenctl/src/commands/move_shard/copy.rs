@@ -109,7 +109,8 @@ pub fn rehearse(plan: &Plan<'_>) -> Result {
 pub fn copy(plan: &Plan<'_>) -> Result<Session> {
     let (locks, moving) = (plan.source.primary().session()?, &plan.names.moving);
     locks.run("BEGIN; SET LOCAL lock_timeout = '10s'")?;
-    lock_tables(&locks, moving, "EXCLUSIVE", "ASC")?;
+    // Foreign keys of tables elsewhere are still checked.
+    lock_tables(&locks, moving, "SHARE ROW EXCLUSIVE", "ASC")?;
     let snapshot = rights::look_at(plan, moving, &locks)?;
     checks::ties(&locks, moving)?;
     note("copying the rows");
@@ -161,25 +162,29 @@ fn dump_into(plan: &Plan<'_>, options: &[&str], end: &str, is_trial: bool) -> Re
             // The copy does not depend on it.
             let waits = show_progress(plan).unwrap_or(false);
             if is_trial && waits {
-                return Ok(false);
+                return refused(
+                    "the rehearsal has to wait for a lock: see above",
+                    "Nothing was changed. Try again when that transaction has ended.",
+                );
             }
         }
         signals::pause(Duration::from_millis(20))?;
     }
 }
 
-/// Shows what the copy does, or waits for. Returns whether it waits for a lock on the target.
+/// Shows what the copy does, or waits for. Returns whether it waits for a lock.
 fn show_progress(plan: &Plan<'_>) -> Result<bool> {
     let mut waits = false;
     for place in [plan.source.primary(), plan.target.primary()] {
         let session = place.session()?;
         let at_work = "SELECT pid, left(query, 60), wait_event_type = 'Lock' FROM pg_stat_activity
-                       WHERE application_name = $1 AND state = 'active' AND pid <> pg_backend_pid()";
-        for row in session.query(at_work, &[&place.name])?.iter() {
+                       WHERE application_name = $1 AND usename IN ($2, current_user) AND state = 'active'
+                         AND pid <> pg_backend_pid()";
+        for row in session.query(at_work, &[&place.name, &plan.owner])?.iter() {
             let cause = session.cause(row.number(0).unwrap_or(0))?;
             let cause = cause.map(|cause| format!(", waits for {cause}")).unwrap_or_default();
             note(format!("{}: {}{cause}", place.role, row.string(1)));
-            waits = row.is_true(2);
+            waits |= row.is_true(2);
         }
     }
     Ok(waits)

@@ -135,6 +135,9 @@ impl Run<'_> {
             // An earlier copy is not trusted, but made again.
             self.drop_copy();
         }
+        if plan.begun.is_some() {
+            self.stage = if matches!(at, At::Open | At::Moving) { Stage::Resumed } else { Stage::Opened };
+        }
         let bound = if at == At::Open {
             copy::rehearse(plan)?;
             // Setting the present lists fails now if it would fail later.
@@ -146,7 +149,6 @@ impl Run<'_> {
             close::close(self)?
         } else {
             note(format!("continuing the move of {}", plan.names.schema));
-            self.stage = if at == At::Moving { Stage::Resumed } else { Stage::Opened };
             if at == At::Moving {
                 self.begin()?;
             }

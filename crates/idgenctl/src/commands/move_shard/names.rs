@@ -89,9 +89,12 @@ impl Names {
     pub fn give_back(&self, session: &Session) -> Result {
         session.run("SAVEPOINT kept")?;
         let name = Session::identifier(&self.schema);
-        if self.kept(session)?.is_some() && session.run(&format!("DROP SCHEMA {name}")).is_err() {
-            session.run(&format!("ROLLBACK TO kept; {}", set_aside(&self.schema)))?;
-            note("a schema named idgenctl_left... remains, because something depends on it, or is in it");
+        match self.kept(session)?.map(|_| session.run(&format!("DROP SCHEMA {name}"))) {
+            Some(Err(error)) if error.code() == "2BP01" => {
+                session.run(&format!("ROLLBACK TO kept; {}", set_aside(&self.schema)))?;
+                note("a schema named idgenctl_left... remains, because something depends on it, or is in it");
+            }
+            dropped => dropped.transpose().map(drop)?,
         }
         session.run(&rename(&self.moving, &self.schema)).map(drop)
     }

@@ -10,7 +10,11 @@ use crate::terminal::error::{Error, Result, refused};
 use crate::terminal::output::{self, note};
 use crate::terminal::signals;
 
-const FINISH: &str = "Run the same command with --finish.";
+const FINISH: &str = "If it waits for a session named above, end that by pg_terminate_backend. Then run the same command with \
+                      --finish.";
+
+const UNDO: &str = "If it waits for a session named above, end that by pg_terminate_backend. Then run the same command with \
+                    --undo.";
 
 impl Run<'_> {
     /// Ends a failed run, and returns the error that the program exits with.
@@ -24,10 +28,7 @@ impl Run<'_> {
                 note("undoing what was done");
                 let Err(left) = self.give_back() else { return error };
                 let hint = left.hint().filter(|_| matches!(left, Error::Refused { .. }));
-                (
-                    format!("{error}. It is NOT undone: {left}"),
-                    hint.unwrap_or("Run the same command with --undo.").to_owned(),
-                )
+                (format!("{error}. It is NOT undone: {left}"), hint.unwrap_or(UNDO).to_owned())
             }
             Stage::Resumed => (
                 format!("the move was interrupted: {error}"),
@@ -141,6 +142,9 @@ impl Run<'_> {
         match &plan.begun {
             Some(begun) if begun.opened => {
                 return refused("the target may already mint, so the move can only be finished", FINISH);
+            }
+            Some(begun) if plan.target.is_reached() && begun.to != plan.to => {
+                return Err(checks::other_target(begun));
             }
             None if !here.contains(&plan.names.schema) => return Err(checks::no_move(plan, &here)),
             _ => {}
