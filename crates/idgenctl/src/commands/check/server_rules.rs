@@ -12,6 +12,7 @@ use crate::idgen::columns::{Column, Mints};
 use crate::idgen::library::Warning;
 use crate::idgen::preload::Keeper;
 use crate::terminal::output::span;
+use crate::terminal::text::{name, quoted};
 
 /// A mark is at most this far ahead of the clock, unless ids are.
 const MARK_AHEAD_S: f64 = 5.5;
@@ -59,14 +60,17 @@ pub fn judge(facts: &Facts, needs_idgen: bool) -> Vec<Finding> {
 /// Findings about roles and databases.
 pub fn inside(facts: &Facts) -> Vec<Finding> {
     let mut found = Vec::new();
-    for ShardSetting { database, role, shard } in &facts.shards_set {
-        let whose = if role.is_empty() { "all roles".into() } else { format!("role \"{role}\"") };
-        let what = format!("idgen.shard = {shard} of {whose}");
+    let forbidden = |ShardSetting { role, shard, .. }: &ShardSetting| {
+        let whose = if role.is_empty() { "all roles".into() } else { format!("role {}", quoted(role)) };
         // PostgreSQL accepts other forms, such as 0x5.
-        let is_allowed =
-            shard.parse().is_ok_and(|number: i32| number.to_string() == *shard && facts.allows(number));
-        let finding = (!is_allowed).then(|| facts.found(SHARD_NOT_ALLOWED, &[&what]));
-        found.extend(finding.map(|finding| finding.in_database(database)));
+        let number = shard.parse().ok().filter(|number: &i32| number.to_string() == *shard);
+        let is_allowed = number.is_some_and(|number| facts.allows(number));
+        (!is_allowed).then(|| format!("idgen.shard = {} of {whose}", name(shard)))
+    };
+    for settings in facts.shards_set.chunk_by(|one, two| one.database == two.database) {
+        let texts: Vec<String> = settings.iter().filter_map(forbidden).collect();
+        let finding = (!texts.is_empty()).then(|| facts.found(SHARD_NOT_ALLOWED, &[&some(&texts)]));
+        found.extend(finding.map(|finding| finding.in_database(&settings[0].database)));
     }
     for database in &facts.databases {
         let of_database = in_database(facts, database);

@@ -47,7 +47,12 @@ impl Kind {
         let mut parts = parts.iter().map(ToString::to_string);
         let mut texts = self.text.split("{}");
         let first = texts.next().unwrap_or_default().to_owned();
-        texts.fold(first, |message, text| message + &parts.next().unwrap_or_default() + text)
+        texts.fold(first, |message, text| {
+            let part = parts.next().unwrap_or_default();
+            // A text in quotes must not end them.
+            let part = if message.ends_with('"') { part.replace('"', "\"\"") } else { part };
+            message + &part + text
+        })
     }
 
     pub fn hint_for(&self, keeper: Keeper) -> String {
@@ -98,7 +103,7 @@ kinds! {
     LISTS_OVERLAP: "lists-overlap", Error, Set, "other clusters mint for the same shards: {}",
         "Decide who keeps them, and take them out of idgen.allowed_shards of the others. An empty list means all.";
     LISTS_DIFFER: "lists-differ", Error, Set,
-        "its idgen.allowed_shards is \"{}\", and that of its primary {} is \"{}\"",
+        "its idgen.allowed_shards is \"{}\", and that of {}, which may be its primary, is \"{}\"",
         "Unless a shard is moving, or it has another primary, give the standby the list of its primary.";
     SHARD_NOT_ALLOWED: "shard-not-allowed", Error, Any, "the server may not mint for {}",
         "INSERTs there fail. Add a shard only if no other server mints for it.";
@@ -123,10 +128,10 @@ kinds! {
     // The library.
     LIBRARY_MISSING: "library-missing", Error, Any, "the library of idgen does not show its state: {}",
         "Install the version that the rest of the cluster has.";
-    LIBRARY_FAILS: "library-fails", Error, Any, "nothing is minted here: {} ({})",
+    LIBRARY_FAILS: "library-fails", Error, Any, "nothing is minted here: \"{}\" ({})",
         "Run idgenctl enable, once its clock is right. Leave a router that must not mint out of the fleet.";
     VERSIONS_DIFFER: "versions-differ", Warning, Any,
-        "its library is of version {}, and that of its primary {} of {}",
+        "its library is of version {}, and that of {}, which may be its primary, of {}",
         "Finish the upgrade, standbys first.";
     UPDATE_OUTSTANDING: "update-outstanding", Warning, Any, "the extension is of version {}, and the library of {}",
         "Once the whole cluster runs the newer library, run ALTER EXTENSION idgen UPDATE there.";
