@@ -8,15 +8,11 @@ mod finding;
 mod facts;
 mod table;
 
-use std::sync::mpsc;
-use std::thread;
-use std::time::{Duration, Instant};
-
 use comfy_table::{Table, presets};
 use serde_json::{Value, json};
 
 use crate::cli::{Check, Cli};
-use crate::terminal::error::{Error, Result};
+use crate::terminal::error::Result;
 use crate::terminal::output::{self, plain, span};
 use crate::topology::fleet::Fleet;
 
@@ -29,29 +25,15 @@ const NOT_SEEN: &str = "nothing found. Not seen: servers that are not in the fle
                         time daemons, and whether a disk keeps what it has flushed. Nothing was minted: \
                         snowflake_check() on a primary tests that.";
 
-/// A limit for each look at a server, at all of them at the same time.
-const AT_MOST: Duration = Duration::from_secs(200);
-
 pub fn run(cli: &Cli, arguments: &Check) -> Result<u8> {
     // A look at a server that is too slow goes on until the program ends.
     let fleet: &Fleet = Box::leak(Box::new(Fleet::load(cli)?));
-    let end = Instant::now() + AT_MOST;
-    let look = |server| {
-        let (sent, look) = mpsc::channel();
-        thread::spawn(move || sent.send(look::at(server)));
-        (server, look)
-    };
-    let looks: Vec<_> = fleet.servers.iter().map(look).collect();
     let names: Vec<&str> = fleet.servers.iter().map(|server| server.name.as_str()).collect();
     let (mut all, mut findings) = (Vec::new(), Vec::new());
-    for (server, look) in looks {
-        match look.recv_timeout(end.saturating_duration_since(Instant::now())) {
-            Ok(Ok(facts)) => all.push(facts),
-            Ok(Err(finding)) => findings.push(*finding),
-            Err(_) => {
-                let late = Error::late(&server.name, AT_MOST.as_secs_f64());
-                findings.push(*look::missing(server, &late));
-            }
+    for look in fleet.each(look::at) {
+        match look {
+            Ok(facts) => all.push(facts),
+            Err(finding) => findings.push(*finding),
         }
     }
     let ignored: Vec<&String> = arguments.ignore.iter().chain(&fleet.ignore).collect();

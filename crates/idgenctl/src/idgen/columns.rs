@@ -13,7 +13,7 @@ use crate::connection::session::Session;
 use crate::idgen::library;
 use crate::terminal::error::{Error, Result};
 use crate::terminal::output::note;
-use crate::terminal::text::name;
+use crate::terminal::text::quoted;
 
 /// The C symbols of minting functions.
 const MINTING: [(&str, Mints); 3] = [
@@ -50,7 +50,7 @@ pub struct Column {
 
 impl fmt::Display for Column {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&[&self.schema, &self.table, &self.column].map(|text| name(text)).join("."))
+        f.write_str(&quoted(&[&*self.schema, &self.table, &self.column].join(".")))
     }
 }
 

@@ -24,12 +24,6 @@ pub fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('"', "\"\""))
 }
 
-/// A name as PostgreSQL shows it, so that it cannot pass for the text around it.
-pub fn name(name: &str) -> String {
-    let is_plain = |c: char| c == '_' || c.is_ascii_lowercase() || c.is_ascii_digit();
-    if name.chars().all(is_plain) { name.into() } else { quoted(name) }
-}
-
 /// JSON on one line, with dangerous characters escaped.
 pub fn json(value: &serde_json::Value) -> String {
     let mut text = String::new();
@@ -58,12 +52,5 @@ mod tests {
         let text = json(&value);
         assert_eq!(plain(&text), text);
         assert_eq!(serde_json::from_str::<serde_json::Value>(&text).ok(), Some(value));
-    }
-
-    /// Promise: no name passes for the text around it.
-    #[test]
-    fn names_are_quoted() {
-        let names = ["a_1", "a b, \"c", "Ä", ""].map(super::name);
-        assert_eq!(names, ["a_1", "\"a b, \"\"c\"", "\"Ä\"", ""]);
     }
 }

@@ -41,7 +41,9 @@ pub fn judge(all: &[Facts], names: &[&str], all_answer: bool) -> Vec<Finding> {
             found.push(facts.found(NO_PRIMARY, &[]));
         }
         let strangers = if all_answer { strangers(facts, all) } else { Vec::new() };
-        found.extend(strangers.iter().map(|to| facts.found(STANDBY_NOT_IN_FLEET, &[&to.name, &to.address])));
+        found.extend(
+            strangers.iter().map(|to| facts.found(STANDBY_NOT_IN_FLEET, &[&quoted(&to.name), &to.address])),
+        );
     }
     found.extend(overlaps(all));
     found.extend(epochs(all));
@@ -122,7 +124,7 @@ fn synchronous(primary: &Facts, all: &[Facts], fleet: &[&str], all_answer: bool)
     if let Some(other) = candidates.iter().find(|other| !other.is_standby)
         && candidates.len() > names.needed
     {
-        found.push(primary.found(SYNC_NOT_A_STANDBY, &[&other.name]));
+        found.push(primary.found(SYNC_NOT_A_STANDBY, &[&quoted(&other.name)]));
     }
     found
 }
@@ -135,7 +137,8 @@ fn differences(primary: &Facts, standby: &Facts) -> Vec<Finding> {
         found.push(standby.found(VERSIONS_DIFFER, &[&own.version, &primary.name, &of_primary.version]));
     }
     if standby.shards() != primary.shards() {
-        let lists = [own, of_primary].map(|state| state.allowed_shards.clone().unwrap_or_default());
+        let lists =
+            [own, of_primary].map(|state| quoted(state.allowed_shards.as_deref().unwrap_or_default()));
         found.push(standby.found(LISTS_DIFFER, &[&lists[0], &primary.name, &lists[1]]));
     }
     found

@@ -2,6 +2,7 @@
 
 use std::cell::OnceCell;
 use std::collections::HashSet;
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,10 +20,11 @@ use crate::topology::clock;
 use crate::topology::cluster::{RECEIVES_AS, shown_as};
 use crate::topology::fleet::Member;
 
-/// Time limits for all databases of a server, and for a look at one, in seconds: at least the first, or so many round
-/// trips, and at most the last.
+/// Time limits for a server, for all its databases, and for a look at one: at least the first, or so many round trips,
+/// and at most the second.
+const OF_SERVER: Duration = Duration::from_secs(200);
 const OF_ALL: Duration = Duration::from_secs(120);
-const OF_ONE: [f64; 2] = [0.25, 10.0];
+const OF_ONE: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(10)];
 const ROUND_TRIPS: f64 = 25.0;
 
 /// How much all of them may contain, or else the largest are left out, and how many receivers a server may have.
@@ -30,25 +32,30 @@ const MOST_BYTES: usize = 256 << 20;
 const MOST_RECEIVERS: usize = 1000;
 
 /// The facts about a server, or a finding that it cannot be examined.
-pub fn at(server: &Server) -> std::result::Result<Facts, Box<Finding>> {
-    // The database's owner can close it, or make it hang.
-    facts(server, server.connect())
-        .or_else(|error| facts(server, server.connect_to("postgres")).map_err(|_| error))
-        .map_err(|error| missing(server, &error))
-}
-
-pub fn missing(server: &Server, error: &Error) -> Box<Finding> {
-    let answers = matches!(error, Error::Sql { .. } | Error::Refused { .. });
-    let kind = if answers { SERVER_NOT_SEEN } else { UNREACHABLE };
-    let unknown = Facts { name: server.name.clone(), ..Facts::default() };
-    Box::new(unknown.found(kind, &[&why(error)]))
+pub fn at(server: &'static Server) -> std::result::Result<Facts, Box<Finding>> {
+    let (sent, look) = mpsc::channel();
+    thread::spawn(move || {
+        // The database's owner can close it, or make it hang.
+        let retry = |error| facts(server, server.connect_to("postgres")).map_err(|_| error);
+        sent.send(facts(server, server.connect()).or_else(retry))
+    });
+    let late = |_| Err(Error::late(&server.name, OF_SERVER.as_secs_f64()));
+    look.recv_timeout(OF_SERVER).unwrap_or_else(late).map_err(|error| {
+        let answers = matches!(error, Error::Sql { .. } | Error::Refused { .. });
+        let kind = if answers { SERVER_NOT_SEEN } else { UNREACHABLE };
+        let unknown = Facts { name: server.name.clone(), ..Facts::default() };
+        Box::new(unknown.found(kind, &[&why(&error)]))
+    })
 }
 
 /// The error's message, without the name of the server.
 fn why(error: &Error) -> String {
     match error {
         // What libpq adds to the server's message differs between the servers of a cluster.
-        Error::Unreachable { why, .. } => quoted(&plain(why.split(" failed: ").last().unwrap_or_default())),
+        Error::Unreachable { why, code, .. } => {
+            let message = why.split(" failed: ").last().filter(|_| !code.is_empty());
+            quoted(&plain(message.unwrap_or(why)))
+        }
         Error::Sql { message, code, .. } => format!("it says {} ({code})", quoted(message)),
         error => error.to_string(),
     }
@@ -162,8 +169,7 @@ fn shards_set(session: &Session) -> Result<Vec<ShardSetting>> {
 /// the time that is left, so that no tenant uses up that of others, and a second look if the first one fails: a tenant
 /// may copy, rename or drop a database meanwhile, and a standby may cancel a query.
 fn databases(server: &Server, session: &Session, round_trip: f64) -> Result<Vec<Database>> {
-    let least = (round_trip * ROUND_TRIPS).clamp(OF_ONE[0], OF_ONE[1]);
-    let [least, most] = [least, OF_ONE[1]].map(Duration::from_secs_f64);
+    let least = Duration::from_secs_f64(round_trip * ROUND_TRIPS).clamp(OF_ONE[0], OF_ONE[1]);
     let (end, mut databases) = (Instant::now() + OF_ALL, Vec::new());
     let (mut seen, mut failed, mut sizes) = (HashSet::new(), HashSet::new(), Vec::new());
     loop {
@@ -194,7 +200,7 @@ fn databases(server: &Server, session: &Session, round_trip: f64) -> Result<Vec<
                 refused("it or one of its catalogs is locked", "")
             } else {
                 let share = left / 2 / u32::try_from(others).unwrap_or(u32::MAX);
-                inside(server, &name, &oid, share.clamp(least, most))
+                inside(server, &name, &oid, share.clamp(least, OF_ONE[1]))
             };
             let not_seen = look.as_ref().err().map(why);
             if not_seen.is_none() || !failed.insert(oid.clone()) {
