@@ -126,12 +126,9 @@ fn say_whether_it_mints(member: &Member, state: &State) -> bool {
 fn loads(session: &Session) -> Result {
     let Err(error) = session.run("LOAD 'idgen'") else { return Ok(()) };
     let Error::Sql { message, .. } = &error else { return Err(error) };
-    let programs = quoted(&session.value("SELECT setting FROM pg_config WHERE name = 'BINDIR'", &[])?);
     refused(
         format!("{} cannot load the library of idgen: {message}", session.server()),
-        format!(
-            "Nothing was changed. Install idgen for it, and try again. It says that its programs are in {programs}."
-        ),
+        "Nothing was changed. Install idgen for that server, and try again.",
     )
 }
 

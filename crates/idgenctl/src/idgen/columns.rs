@@ -50,7 +50,10 @@ pub struct Column {
 
 impl fmt::Display for Column {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&quoted(&[&*self.schema, &self.table, &self.column].join(".")))
+        let name = [&*self.schema, &self.table, &self.column].join(".");
+        // Others must not pass for the text around them.
+        let is_plain = name.chars().all(|c| matches!(c, '_' | '.' | '0'..='9' | 'a'..='z'));
+        f.write_str(&if is_plain { name } else { quoted(&name) })
     }
 }
 

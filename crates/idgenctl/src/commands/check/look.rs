@@ -37,7 +37,7 @@ pub fn at(server: &'static Server) -> std::result::Result<Facts, Box<Finding>> {
     thread::spawn(move || {
         // The database's owner can close it, or make it hang.
         let retry = |error| facts(server, server.connect_to("postgres")).map_err(|_| error);
-        sent.send(facts(server, server.connect()).or_else(retry))
+        let _ = sent.send(facts(server, server.connect()).or_else(retry));
     });
     let late = |_| Err(Error::late(&server.name, OF_SERVER.as_secs_f64()));
     look.recv_timeout(OF_SERVER).unwrap_or_else(late).map_err(|error| {
