@@ -338,7 +338,7 @@ fn the_hint_about_a_mark_in_the_future_lets_ids_be_minted() {
     let last: i64 = server.value("SELECT snowflake_next_id(1)");
     server.restart_at("fast", 0.0);
     let hint = fleet.until_found(&["mark-in-future c"])[0]["hint"].as_str().unwrap().to_owned();
-    assert!(hint.contains("or set \"idgen.max_ahead\"") && !hint.contains("epoch"), "{hint}");
+    assert!(hint.contains("or set 'idgen.max_ahead'") && !hint.contains("epoch"), "{hint}");
     server.set("idgen.max_ahead", "1h");
     fleet.until_found(&[]);
     assert!(server.value::<i64>("SELECT snowflake_next_id(1)") > last);

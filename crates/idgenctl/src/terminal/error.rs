@@ -2,8 +2,7 @@
 
 use std::fmt::{self, Display};
 
-use crate::terminal::output::span;
-use crate::terminal::text::{plain, quoted};
+use crate::terminal::text::{plain, said, span};
 
 pub type Result<T = ()> = std::result::Result<T, Error>;
 
@@ -78,7 +77,7 @@ impl fmt::Display for Error {
             Error::Sql { server, code, message, detail, hint } => {
                 write!(f, "{server}: {} ({code})", plain(message))?;
                 detail.iter().try_for_each(|detail| write!(f, ". {}", plain(detail)))?;
-                hint.iter().try_for_each(|hint| write!(f, ". It advises: {}", quoted(&plain(hint))))
+                hint.iter().try_for_each(|hint| write!(f, ". It advises: {}", said(&plain(hint))))
             }
             Error::Refused { what, .. } | Error::Broken { what, .. } | Error::Usage(what) => {
                 f.write_str(&plain(what))

@@ -19,9 +19,24 @@ pub fn plain(text: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// A text in quotes, which it cannot end.
+/// A name in quotes, which it cannot end.
 pub fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('"', "\"\""))
+}
+
+/// What a server says, in quotes, which it cannot end.
+pub fn said(text: &str) -> String {
+    format!("\"{}\"", text.replace('"', "'"))
+}
+
+pub fn span(seconds: f64) -> String {
+    match seconds {
+        s if s < 1.0 => format!("{:.0} ms", s * 1000.0),
+        s if s < 120.0 => format!("{s:.1} s"),
+        s if s < 7200.0 => format!("{:.1} min", s / 60.0),
+        s if s < 172_800.0 => format!("{:.1} h", s / 3600.0),
+        s => format!("{:.1} days", s / 86_400.0),
+    }
 }
 
 /// JSON on one line, with dangerous characters escaped.

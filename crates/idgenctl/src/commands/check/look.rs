@@ -15,7 +15,7 @@ use crate::connection::session::{Row, Session};
 use crate::idgen::preload::{Keeper, Preload};
 use crate::idgen::{columns, library};
 use crate::terminal::error::{Error, Result, refused};
-use crate::terminal::text::{cut, plain, quoted};
+use crate::terminal::text::{cut, plain, said};
 use crate::topology::clock;
 use crate::topology::cluster::{RECEIVES_AS, shown_as};
 use crate::topology::fleet::Member;
@@ -54,9 +54,9 @@ fn why(error: &Error) -> String {
         // What libpq adds to the server's message differs between the servers of a cluster.
         Error::Unreachable { why, code, .. } => {
             let message = why.split(" failed: ").last().filter(|_| !code.is_empty());
-            quoted(&plain(message.unwrap_or(why)))
+            said(&plain(message.unwrap_or(why)))
         }
-        Error::Sql { message, code, .. } => format!("it says {} ({code})", quoted(message)),
+        Error::Sql { message, code, .. } => format!("it says {} ({code})", said(message)),
         error => error.to_string(),
     }
 }
@@ -73,7 +73,7 @@ fn facts(server: &Server, session: Result<Session>) -> Result<Facts> {
     let by_files = if has_patroni { Keeper::Patroni } else { Keeper::Files };
     let (state, stateless) = match library::state(&session) {
         Ok(None) => (None, "it is not there, or older than 0.2".into()),
-        Err(Error::Sql { message, .. }) => (None, format!("it says {}", quoted(&message))),
+        Err(Error::Sql { message, .. }) => (None, format!("it says {}", said(&message))),
         result => (result?, String::new()),
     };
     let counted = Instant::now();

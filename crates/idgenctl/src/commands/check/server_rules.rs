@@ -12,7 +12,7 @@ use crate::idgen::columns::{Column, Mints};
 use crate::idgen::library::Warning;
 use crate::idgen::preload::Keeper;
 use crate::terminal::output::span;
-use crate::terminal::text::quoted;
+use crate::terminal::text::{quoted, said};
 
 /// A mark is at most this far ahead of the clock, unless ids are.
 const MARK_AHEAD_S: f64 = 5.5;
@@ -52,7 +52,7 @@ pub fn judge(facts: &Facts, needs_idgen: bool) -> Vec<Finding> {
         // The warning has the same cause.
         Some(_) if state.preloaded && state.warning.is_some() => {}
         Some(error) => {
-            found.push(facts.found(LIBRARY_FAILS, &[&quoted(&error.message), &quoted(&error.sqlstate)]))
+            found.push(facts.found(LIBRARY_FAILS, &[&said(&error.message), &said(&error.sqlstate)]))
         }
         None if facts.preloads == [true, true] => {}
         None => found.push(facts.found(NOT_PRELOADED, &[])),
@@ -88,10 +88,10 @@ fn of_warning(facts: &Facts, warning: &Warning) -> Finding {
     let is_kept = matches!(facts.keeper, Keeper::Patroni | Keeper::Operator);
     let is_in = |list: &str| list.split(' ').any(|code| code == warning.code);
     let has_hint = is_in(OF_CLOCKS) || !is_kept && is_in(OF_OTHERS);
-    let hint = warning.hint.iter().filter(|_| has_hint).map(|hint| format!("It advises: {}", quoted(hint)));
+    let hint = warning.hint.iter().filter(|_| has_hint).map(|hint| format!("It advises: {}", said(hint)));
     // A hostile server must not pass for another finding, nor for this program.
     let code = if is_in(OF_CLOCKS) || is_in(OF_OTHERS) { &*warning.code } else { "warning" };
-    let message = format!("it says: {}", quoted(&warning.message));
+    let message = format!("it says: {}", said(&warning.message));
     facts.finding(code, severity, &message, &hint.collect::<String>())
 }
 
