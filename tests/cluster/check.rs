@@ -37,6 +37,9 @@ fn each_misconfiguration_of_a_running_fleet_is_found() {
     });
     one.run("CREATE SCHEMA insta5; CREATE TABLE insta5.photos (id bigint DEFAULT snowflake_next_id(5))");
     one.run("CREATE DATABASE app");
+    // Its removal was interrupted.
+    one.run("CREATE DATABASE half");
+    one.run("UPDATE pg_database SET datconnlimit = -2, datallowconn = false WHERE datname = 'half'");
     one.connect_to("app").run("CREATE SCHEMA idgen; CREATE EXTENSION idgen SCHEMA idgen");
     one.until_followed(&["one_b"]);
     let all = [("one", &one), ("one_b", &one_b), ("two", &two), ("two_b", &two_b)];
@@ -114,6 +117,14 @@ fn each_misconfiguration_of_a_running_fleet_is_found() {
             &["shard-not-allowed one"],
         );
     }
+    // A huge setting of one role does not hide that of another.
+    change(
+        (&one, "app"),
+        "CREATE ROLE large; ALTER ROLE other SET idgen.shard = 5000;
+         DO $$ BEGIN EXECUTE format('ALTER ROLE large SET idgen.shard = %L', repeat(' ', 70000000) || '5'); END $$",
+        "DROP ROLE large; ALTER ROLE other SET idgen.shard = 5",
+        &["shard-not-allowed one"],
+    );
     change(
         (&one, "app"),
         "CREATE ROLE tenant; CREATE TABLE his (id bigint DEFAULT idgen.snowflake_next_id());
@@ -327,7 +338,7 @@ fn the_hint_about_a_mark_in_the_future_lets_ids_be_minted() {
     let last: i64 = server.value("SELECT snowflake_next_id(1)");
     server.restart_at("fast", 0.0);
     let hint = fleet.until_found(&["mark-in-future c"])[0]["hint"].as_str().unwrap().to_owned();
-    assert!(hint.contains("or set \"idgen.max_ahead\"") && !hint.contains("epoch"), "{hint}");
+    assert!(hint.contains("or set 'idgen.max_ahead'") && !hint.contains("epoch"), "{hint}");
     server.set("idgen.max_ahead", "1h");
     fleet.until_found(&[]);
     assert!(server.value::<i64>("SELECT snowflake_next_id(1)") > last);
@@ -474,12 +485,13 @@ fn the_databases_of_others_are_seen() {
     let fleet = File::of(&[("one", server.target("a"))]);
     let found = thread::scope(|scope| {
         let found = scope.spawn(|| fleet.findings());
-        server.wait_until(
-            "SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = 'b' AND wait_event_type = 'Lock'",
-        );
+        server
+            .wait_until("SELECT count(*) > 0 FROM pg_stat_activity WHERE query LIKE 'SELECT FROM pg_locks%'");
         server.run("DROP DATABASE y");
         found.join().unwrap()
     });
+    // Nothing waits for their locks: such a session could not be ended.
+    assert_eq!(found.iter().filter(|it| it["message"].as_str().unwrap().contains("is locked")).count(), 5);
     let found: Vec<_> = found.iter().map(|it| [&it["severity"], &it["id"], &it["database"]]).collect();
     let not_seen = ["a", "b", "c", "d", "e", "f"].map(|name| ["error", "database-not-seen", name]);
     assert_eq!(found, [&[["error", "shard-not-allowed", "z"]], &not_seen[..]].concat());
@@ -553,6 +565,8 @@ fn hostile_names_and_objects_are_data() {
         found.iter().map(|finding| finding["database"].as_str().unwrap_or_default().to_owned()).collect();
     assert_eq!(databases, hostile.iter().cloned().collect(), "{found:#?}");
     assert!(found.iter().all(|finding| finding["id"] == "shard-not-allowed"), "{found:#?}");
+    let has = |text: &str| found.iter().any(|finding| finding["message"].as_str().unwrap().contains(text));
+    assert!(has(r#"role "a""b'c;DROP TABLE x;--""#) && has(r#""-c.-c.-c""#), "{found:#?}");
 
     for args in [&["check"][..], &["check", "--json"]] {
         let output = fleet.run(args);

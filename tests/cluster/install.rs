@@ -168,7 +168,7 @@ fn without_the_files_nothing_changes() {
         let before = machine.state();
         let (done, said) = machine.paste(&block);
         assert!(!done && said.contains("cannot load the library of idgen"), "{said}");
-        assert!(said.contains("/pg_config), and try again."), "{said}");
+        assert!(said.contains("Install idgen for that server, and try again."), "{said}");
         assert_eq!((machine.restarts(), machine.state()), (0, before));
     }
 }

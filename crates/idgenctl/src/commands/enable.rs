@@ -10,13 +10,15 @@ use crate::idgen::privileges::{MAY_CREATE, new_schema};
 use crate::terminal::error::{Error, Result, refused};
 use crate::terminal::output::{self, note};
 use crate::terminal::signals;
-use crate::topology::cluster::{self, RECEIVES_AS, STANDBYS};
+use crate::terminal::text::quoted;
+use crate::topology::cluster::{self, RECEIVES_AS, STANDBYS, shown_as};
 use crate::topology::fleet::{Fleet, Member};
 
 /// The schema that the extension gets.
 const SCHEMA: &str = "idgen";
 
 pub fn run(cli: &Cli, database: &str) -> Result<u8> {
+    signals::notice_signals();
     let fleet = Fleet::load(cli)?;
     let members = cluster(&fleet, database)?;
     let primary = members.last().filter(|member| !member.is_standby);
@@ -124,10 +126,9 @@ fn say_whether_it_mints(member: &Member, state: &State) -> bool {
 fn loads(session: &Session) -> Result {
     let Err(error) = session.run("LOAD 'idgen'") else { return Ok(()) };
     let Error::Sql { message, .. } = &error else { return Err(error) };
-    let programs = session.value("SELECT setting FROM pg_config WHERE name = 'BINDIR'", &[])?;
     refused(
         format!("{} cannot load the library of idgen: {message}", session.server()),
-        format!("Nothing was changed. Install idgen for it (PG_CONFIG={programs}/pg_config), and try again."),
+        "Nothing was changed. Install idgen for that server, and try again.",
     )
 }
 
@@ -162,8 +163,9 @@ fn room(members: &[Member], primary: &Member) -> Result {
     let rows = primary.session.run(&format!("SELECT application_name {STANDBYS} ORDER BY 1"))?;
     let mut unknown: Vec<String> = rows.iter().map(|row| row.string(0)).collect();
     for standby in members.iter().filter(|member| member.is_standby) {
-        let own = standby.session.run(&format!("SELECT {RECEIVES_AS} FROM pg_stat_wal_receiver"))?;
-        let own = own.row(0).text(0);
+        let own =
+            standby.session.run(&format!("SELECT btrim({RECEIVES_AS}, '''') FROM pg_stat_wal_receiver"))?;
+        let own = own.row(0).text(0).map(|name| shown_as(&name, standby.session.version()));
         if let Some(number) = unknown.iter().position(|name| Some(name) == own.as_ref()) {
             unknown.remove(number);
         }
@@ -194,10 +196,8 @@ fn make(cli: &Cli, steps: &[Step], question: &str) -> Result {
         return Ok(());
     }
     note("This is to be done:");
-    steps.iter().for_each(|step| note(format!("  - {}", step.what)));
+    steps.iter().for_each(|step| note(format!("- {}", step.what)));
     output::consent(cli, question)?;
-    // Not earlier: Ctrl-C at the question ends the program as usual.
-    signals::notice_signals();
     for (number, Step { what, session, sql }) in steps.iter().enumerate() {
         session.run(sql).map_err(|error| {
             let done: Vec<&str> = steps[..number].iter().map(|step| step.what.as_str()).collect();
@@ -205,8 +205,7 @@ fn make(cli: &Cli, steps: &[Step], question: &str) -> Result {
             Error::Broken {
                 what: format!("{what}: {error}"),
                 hint: format!(
-                    "{} This was done before: {done}. Then run the same command again: it does what is left.",
-                    error.hint().unwrap_or_default()
+                    "This was done before: {done}. The same command, run again, does what is left."
                 ),
             }
         })?;
@@ -251,9 +250,10 @@ fn in_database<'a>(primary: &'a Member, database: &str, by_hand: &mut Vec<String
     };
     let dangers = dangers(session, &schema)?;
     if !dangers.is_empty() {
-        note(format!(
-            "warning: a superuser who calls idgen in schema \"{schema}\" may call a function of another role, so this \
-             command does not append that schema to a search_path: {dangers}"
+        by_hand.push(format!(
+            "a superuser who calls idgen in schema {} may call a function of another role, so this command does not append \
+             that schema to a search_path: look at what is there ({dangers})",
+            quoted(&schema)
         ));
         return Ok(steps);
     }
@@ -289,7 +289,7 @@ fn in_database<'a>(primary: &'a Member, database: &str, by_hand: &mut Vec<String
     }
     let roles = session.run(
         "SELECT rolname, substr(setting, 13) FROM pg_db_role_setting JOIN pg_roles AS r ON r.oid = setrole,
-                unnest(setconfig) AS setting
+                unnest(CASE WHEN pg_column_size(setconfig) < 10000 THEN setconfig END) AS setting
          WHERE setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))
              AND starts_with(setting, 'search_path=') ORDER BY rolname",
     )?;

@@ -32,7 +32,7 @@ pub fn connect(server: &str, parameters: &HashMap<String, String>) -> Result<Con
     loop {
         go_on()?;
         if began.elapsed().as_secs_f64() > limit {
-            return Err(Error::NoAnswer { server: server.into(), seconds: limit as u64 });
+            return Err(Error::late(server, limit));
         }
         if !is_ready(&connection, next) {
             continue;

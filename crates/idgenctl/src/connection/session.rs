@@ -13,7 +13,7 @@ use crate::connection::{connecting, waiting};
 use crate::terminal::error::{Error, Result};
 use crate::terminal::output::note;
 use crate::terminal::signals::go_on;
-use crate::terminal::text::cut;
+use crate::terminal::text::{cut, quoted};
 
 /// How long a session waits for an answer by default.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -65,13 +65,13 @@ impl Session {
         }
         let texts: Vec<Vec<u8>> = parameters.iter().map(|text| [text.as_bytes(), b"\0"].concat()).collect();
         let values: Vec<Option<&[u8]>> = texts.iter().map(|text| Some(text.as_slice())).collect();
-        self.sent(self.connection.send_query_params(sql, &[], &values, &[], Format::Text))?;
+        self.sent(|| self.connection.send_query_params(sql, &[], &values, &[], Format::Text))?;
         self.last_result()
     }
 
     /// Runs statements, in one transaction unless they control it themselves, and returns the rows of the last.
     pub fn run(&self, sql: &str) -> Result<Rows> {
-        self.sent(self.connection.send_query(sql))?;
+        self.sent(|| self.connection.send_query(sql))?;
         self.last_result()
     }
 
@@ -86,7 +86,7 @@ impl Session {
 
     /// Runs a COPY ... TO STDOUT, and passes on each line without its line break.
     pub fn copy_out(&self, sql: &str, mut each: impl FnMut(&[u8])) -> Result {
-        self.sent(self.connection.send_query(sql))?;
+        self.sent(|| self.connection.send_query(sql))?;
         self.wait(&mut Wait::begin())?;
         match self.connection.result() {
             Some(result) if result.status() == Status::CopyOut => {}
@@ -138,7 +138,7 @@ impl Session {
     }
 
     pub fn identifier(name: &str) -> String {
-        format!("\"{}\"", name.replace('"', "\"\""))
+        quoted(name)
     }
 
     /// A string literal, for standard_conforming_strings = on, which sessions set.
@@ -146,9 +146,11 @@ impl Session {
         format!("'{}'", text.replace('\'', "''"))
     }
 
-    /// Has the answer delivered row by row: libpq would buffer an endless one.
-    fn sent(&self, result: std::result::Result<(), libpq::errors::Error>) -> Result {
-        result.and_then(|()| self.connection.set_single_row_mode()).map_err(|error| self.lost(&error))
+    /// Sends something, unless there was a signal, and has the answer delivered row by row: libpq would buffer an endless
+    /// one.
+    fn sent(&self, send: impl FnOnce() -> std::result::Result<(), libpq::errors::Error>) -> Result {
+        go_on()?;
+        send().and_then(|()| self.connection.set_single_row_mode()).map_err(|error| self.lost(&error))
     }
 
     fn last_result(&self) -> Result<Rows> {
@@ -202,7 +204,7 @@ impl Session {
         let waited = waits.began.elapsed();
         let is_late = self.patience.get().is_some_and(|patience| waited > patience)
             || self.end.get().is_some_and(|end| Instant::now() > end);
-        let late = Error::NoAnswer { server: self.server.clone(), seconds: waited.as_secs() };
+        let late = Error::late(&self.server, waited.as_secs_f64());
         // The server would complete the statement, even a change, if it were not told.
         go_on()
             .and(if is_late { Err(late) } else { Ok(()) })
@@ -299,6 +301,11 @@ impl Row<'_> {
     /// A column as text; empty if it is null.
     pub fn string(&self, column: usize) -> String {
         self.text(column).unwrap_or_default()
+    }
+
+    /// A name or an address, of which only a hostile server sends more than the beginning.
+    pub fn name(&self, column: usize) -> String {
+        self.string(column).chars().take(300).collect()
     }
 
     pub fn is_true(&self, column: usize) -> bool {

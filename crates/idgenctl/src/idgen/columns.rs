@@ -13,6 +13,7 @@ use crate::connection::session::Session;
 use crate::idgen::library;
 use crate::terminal::error::{Error, Result};
 use crate::terminal::output::note;
+use crate::terminal::text::quoted;
 
 /// The C symbols of minting functions.
 const MINTING: [(&str, Mints); 3] = [
@@ -49,7 +50,10 @@ pub struct Column {
 
 impl fmt::Display for Column {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}.{}", self.schema, self.table, self.column)
+        let name = [&*self.schema, &self.table, &self.column].join(".");
+        // Others must not pass for the text around them.
+        let is_plain = name.chars().all(|c| matches!(c, '_' | '.' | '0'..='9' | 'a'..='z'));
+        f.write_str(&if is_plain { name } else { quoted(&name) })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display};
 
-use crate::terminal::text::plain;
+use crate::terminal::text::{plain, said, span};
 
 pub type Result<T = ()> = std::result::Result<T, Error>;
 
@@ -11,8 +11,6 @@ pub type Result<T = ()> = std::result::Result<T, Error>;
 pub enum Error {
     /// No connection could be made, or it was lost. The code is empty unless the server sent an SQLSTATE.
     Unreachable { server: String, code: String, why: String },
-    /// The server accepted the connection, but did not answer in time.
-    NoAnswer { server: String, seconds: u64 },
     /// A statement failed.
     Sql { server: String, code: String, message: String, detail: Option<String>, hint: Option<String> },
     /// A precondition is not met, and nothing was changed.
@@ -40,6 +38,11 @@ impl Error {
         Error::Refused { what: what.into(), hint: hint.into() }
     }
 
+    pub fn late(server: &str, seconds: f64) -> Error {
+        let why = format!("it did not answer within {}", span(seconds));
+        Error::Unreachable { server: server.into(), code: String::new(), why }
+    }
+
     /// The SQLSTATE; empty if there is none.
     pub fn code(&self) -> &str {
         match self {
@@ -60,7 +63,6 @@ impl Error {
     pub fn hint(&self) -> Option<&str> {
         match self {
             Error::Refused { hint, .. } | Error::Broken { hint, .. } => Some(hint),
-            Error::Sql { hint, .. } => hint.as_deref(),
             _ => None,
         }
     }
@@ -72,10 +74,10 @@ impl fmt::Display for Error {
             Error::Unreachable { server, why, .. } => {
                 write!(f, "{server} cannot be reached: {}", plain(why.trim()))
             }
-            Error::NoAnswer { server, seconds } => write!(f, "{server} did not answer within {seconds} s"),
-            Error::Sql { server, code, message, detail, .. } => {
+            Error::Sql { server, code, message, detail, hint } => {
                 write!(f, "{server}: {} ({code})", plain(message))?;
-                detail.iter().try_for_each(|detail| write!(f, ". {}", plain(detail)))
+                detail.iter().try_for_each(|detail| write!(f, ". {}", plain(detail)))?;
+                hint.iter().try_for_each(|hint| write!(f, ". It advises: {}", said(&plain(hint))))
             }
             Error::Refused { what, .. } | Error::Broken { what, .. } | Error::Usage(what) => {
                 f.write_str(&plain(what))

@@ -9,7 +9,7 @@ use nix::sys::termios::{FlushArg, tcflush};
 use crate::cli::{Cli, Command};
 use crate::terminal::error::{Error, Result, refused};
 use crate::terminal::signals;
-pub use crate::terminal::text::{json, plain};
+pub use crate::terminal::text::{json, plain, span};
 
 /// Writes a line to standard error: standard output is for results.
 pub fn note(text: impl AsRef<str>) {
@@ -34,16 +34,6 @@ pub fn print(text: impl AsRef<str>) -> Result {
             refused(format!("cannot write the output: {error}"), "What was changed before stays as it is.")
         }
         _ => Ok(()),
-    }
-}
-
-pub fn span(seconds: f64) -> String {
-    match seconds {
-        s if s < 1.0 => format!("{:.0} ms", s * 1000.0),
-        s if s < 120.0 => format!("{s:.1} s"),
-        s if s < 7200.0 => format!("{:.1} min", s / 60.0),
-        s if s < 172_800.0 => format!("{:.1} h", s / 3600.0),
-        s => format!("{:.1} days", s / 86_400.0),
     }
 }
 

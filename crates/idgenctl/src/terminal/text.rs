@@ -2,8 +2,8 @@
 
 /// Whether a character could control a terminal, forge a line, or reorder the text around it.
 fn is_dangerous(c: char) -> bool {
-    let is_format = matches!(c, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-        | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}');
+    let is_format = matches!(c, '\u{ad}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}');
     c.is_control() || is_format
 }
 
@@ -12,9 +12,31 @@ pub fn cut(text: &str) -> String {
     text.chars().take(10_000).collect()
 }
 
-/// Replaces dangerous characters with spaces.
+/// Replaces blanks and dangerous characters with single spaces: more of them could begin a line at a terminal's width.
 pub fn plain(text: &str) -> String {
-    cut(text).chars().map(|c| if is_dangerous(c) { ' ' } else { c }).collect()
+    let text = cut(text);
+    let words = text.split(|c: char| is_dangerous(c) || c.is_whitespace()).filter(|word| !word.is_empty());
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// A name in quotes, which it cannot end.
+pub fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('"', "\"\""))
+}
+
+/// What a server says, in quotes, which it cannot end.
+pub fn said(text: &str) -> String {
+    format!("\"{}\"", text.replace('"', "'"))
+}
+
+pub fn span(seconds: f64) -> String {
+    match seconds {
+        s if s < 1.0 => format!("{:.0} ms", s * 1000.0),
+        s if s < 120.0 => format!("{s:.1} s"),
+        s if s < 7200.0 => format!("{:.1} min", s / 60.0),
+        s if s < 172_800.0 => format!("{:.1} h", s / 3600.0),
+        s => format!("{:.1} days", s / 86_400.0),
+    }
 }
 
 /// JSON on one line, with dangerous characters escaped.
@@ -38,7 +60,8 @@ mod tests {
     #[test]
     fn no_name_controls_a_terminal() {
         let name = "a\u{1b}[2J\u{9b}31m\n\u{7f}é\u{202e}b\u{2066}\u{2028}\u{2029}\u{2069}\u{202a}\u{ad}\u{206a}\u{feff}\u{fffb}\u{e0041}";
-        assert_eq!(plain(name), "a [2J 31m  é b          ");
+        assert_eq!(plain(name), "a [2J 31m é b");
+        assert_eq!(plain("a\u{3164}   \u{2003}\u{2800}\tb"), "a b");
         assert_eq!(plain(&"é".repeat(1_000_000)).chars().count(), 10_000);
         let value = serde_json::json!([name]);
         let text = json(&value);

@@ -11,6 +11,16 @@ pub const RECEIVES_AS: &str =
     "coalesce(substring(conninfo FROM '(?: |^)application_name=((?:(?! [a-z_]+=).)*)'),
               substring(conninfo FROM '(?: |^)fallback_application_name=((?:(?! [a-z_]+=).)*)'))";
 
+/// A standby's name as its sender, of the same version, shows it.
+pub fn shown_as(name: &str, version: i32) -> String {
+    let byte = |byte| match byte {
+        b' '..=b'~' => char::from(byte).to_string(),
+        _ if version < 160_000 => "?".into(),
+        _ => format!("\\x{byte:02x}"),
+    };
+    name.bytes().map(byte).collect::<String>().chars().take(63).collect()
+}
+
 /// What tells which cluster a server belongs to.
 #[derive(Debug, Clone, Copy)]
 pub struct Lineage<'a> {
@@ -123,5 +133,7 @@ mod tests {
         // A mapped port, another cluster, and a primary.
         let standbys = [("b", "s", Some(1)), end("s", 2), ("a", "t", None)];
         assert_eq!(receivers(&[end("s", 1), end("t", 1)], &standbys), [Some(1), None]);
+        assert_eq!(shown_as("größe", 150_000), "gr????e");
+        assert_eq!(shown_as(&"ö".repeat(30), 160_000), r"\xc3\xb6".repeat(30)[..63]);
     }
 }

@@ -176,8 +176,8 @@ impl Member<'_> {
                 "Connect as a superuser, such as postgres.",
             );
         }
-        let (system, is_standby) = (row.string(0), row.is_true(1));
-        let (has_patroni, identity) = (row.is_true(3), row.string(4));
+        let (system, is_standby) = (row.name(0), row.is_true(1));
+        let (has_patroni, identity) = (row.is_true(3), row.name(4));
         let timeline = row.number(5).unwrap_or(0);
         Ok(Member { server, session, system, timeline, is_standby, has_patroni, identity })
     }

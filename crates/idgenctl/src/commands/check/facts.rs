@@ -46,11 +46,14 @@ pub struct Facts {
     pub shards: OnceCell<Option<ShardSet>>,
 }
 
-/// A standby, or another program that receives and flushes WAL.
+/// A standby, or another program that receives WAL.
+#[derive(Default)]
 pub struct Receiver {
     pub name: String,
     pub address: String,
+    /// Whether it reports that it replays, and that it flushes. Standbys may be set to report nothing.
     pub is_standby: bool,
+    pub flushes: bool,
 }
 
 /// A setting of `idgen.shard`. An empty name stands for all.
@@ -90,7 +93,9 @@ impl Facts {
         *self.shards.get_or_init(parse)
     }
 
+    /// What was not seen counts: a tenant may close a database.
     pub fn has_idgen(&self) -> bool {
-        self.databases.iter().any(|inside| inside.extension.is_some() || !inside.columns.is_empty())
+        let has = |inside: &Database| inside.extension.is_some() || !inside.columns.is_empty();
+        self.databases.iter().any(|inside| inside.not_seen.is_some() || has(inside))
     }
 }

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::facts::Facts;
 use super::table::{Kind, Severity};
-use crate::terminal::text::{cut, plain};
+use crate::terminal::text::{cut, plain, quoted};
 
 /// How many names or ranges a message lists.
 const MOST_SHOWN: usize = 5;
@@ -37,7 +37,8 @@ impl Finding {
     pub fn line(&self) -> String {
         let Finding { id, server, message, hint, .. } = self;
         let severity = format!("{:?}", self.severity).to_lowercase();
-        let database = self.database.iter().map(|name| format!(", database \"{name}\"")).collect::<String>();
+        let database =
+            self.database.iter().map(|name| format!(", database {}", quoted(name))).collect::<String>();
         plain(format!("{severity}: {server}{database}: {message} [{id}]. {hint}").trim_end())
     }
 }

@@ -11,8 +11,8 @@ use super::finding::{Finding, some};
 use super::server_rules::{self, common};
 use super::table::*;
 use crate::terminal::output::span;
+use crate::terminal::text::quoted;
 use crate::topology::clock::Ahead;
-use crate::topology::cluster;
 
 /// How far clocks may differ: time daemons correct less than this, and ids may run ahead as far.
 const LIMIT_S: f64 = 1.0;
@@ -41,7 +41,9 @@ pub fn judge(all: &[Facts], names: &[&str], all_answer: bool) -> Vec<Finding> {
             found.push(facts.found(NO_PRIMARY, &[]));
         }
         let strangers = if all_answer { strangers(facts, all) } else { Vec::new() };
-        found.extend(strangers.iter().map(|to| facts.found(STANDBY_NOT_IN_FLEET, &[&to.name, &to.address])));
+        found.extend(
+            strangers.iter().map(|to| facts.found(STANDBY_NOT_IN_FLEET, &[&quoted(&to.name), &to.address])),
+        );
     }
     found.extend(overlaps(all));
     found.extend(epochs(all));
@@ -54,16 +56,20 @@ fn may_follow(standby: &Facts, primary: &Facts, all: &[Facts]) -> bool {
     if !standby.is_standby || primary.is_standby || primary.system != standby.system {
         return false;
     }
-    let Some(port) = standby.sender_port else { return primary.timeline >= standby.timeline };
+    if standby.sender_port.is_none() {
+        return primary.timeline >= standby.timeline;
+    }
     // A copy of the primary may have standbys of its own, with the same names.
-    let is_it = |sender: &Facts, to: &Receiver| {
-        to.is_standby && to.name == standby.known_as && (to.name != "walreceiver" || sender.port == port)
-    };
     let mut senders = all.iter().filter(|sender| ptr::eq(*sender, primary) || sender.is_standby);
     primary.timeline == standby.timeline
-        && senders.any(|sender| {
-            sender.system == standby.system && sender.receivers.iter().any(|to| is_it(sender, to))
-        })
+        && senders.any(|sender| sender.receivers.iter().any(|to| is_it(standby, sender, to)))
+}
+
+/// Whether a standby may be what receives WAL from a server. With Docker, its sender_port may be mapped, so ports only
+/// count for the name that standbys have by default.
+fn is_it(standby: &Facts, sender: &Facts, to: &Receiver) -> bool {
+    let is_right = to.name != "walreceiver" || standby.sender_port == Some(sender.port);
+    sender.system == standby.system && to.name == standby.known_as && is_right
 }
 
 /// Primaries of one cluster. A copy may run beside its original if it has shards of its own.
@@ -84,19 +90,15 @@ fn two_primaries(all: &[Facts]) -> Vec<Finding> {
 }
 
 /// The standbys to which a server sends WAL, and which are not in the fleet.
-fn strangers<'a>(facts: &'a Facts, all: &'a [Facts]) -> Vec<&'a Receiver> {
-    let (mut senders, mut ends) = (Vec::new(), [Vec::new(), Vec::new()]);
-    for other in all.iter().filter(|other| ptr::eq(*other, facts) || other.identity != facts.identity) {
-        for receiver in other.receivers.iter().filter(|receiver| receiver.is_standby) {
-            senders.push((other, receiver));
-            ends[0].push((&*other.system, &*receiver.name, Some(other.port)));
-        }
-        let port = other.is_standby.then(|| other.sender_port.unwrap_or(0));
-        ends[1].push((&*other.system, &*other.known_as, port));
+fn strangers<'a>(facts: &'a Facts, all: &[Facts]) -> Vec<&'a Receiver> {
+    let mut missing: Vec<&Receiver> = facts.receivers.iter().filter(|to| to.is_standby).collect();
+    let mut seen = HashSet::new();
+    // Several may have one name, and one server may be listed under two.
+    for standby in all.iter().filter(|standby| standby.is_standby && seen.insert(&standby.identity)) {
+        let place = missing.iter().position(|to| is_it(standby, facts, to));
+        place.map(|number| missing.remove(number));
     }
-    let standbys = senders.into_iter().zip(cluster::receivers(&ends[0], &ends[1]));
-    let missing = standbys.filter(|((sender, _), standby)| ptr::eq(*sender, facts) && standby.is_none());
-    missing.map(|((_, receiver), _)| receiver).collect()
+    missing
 }
 
 /// Compares synchronous_standby_names with the standbys that there are.
@@ -107,26 +109,27 @@ fn synchronous(primary: &Facts, all: &[Facts], fleet: &[&str], all_answer: bool)
         return Vec::from_iter(has_standbys.then(|| primary.found(ASYNCHRONOUS, &[])));
     };
     let mut found = Vec::new();
-    let candidates: Vec<_> = primary.receivers.iter().filter(|other| names.has(&other.name)).collect();
+    let candidates: Vec<_> =
+        primary.receivers.iter().filter(|other| other.flushes && names.has(&other.name)).collect();
     // All servers of a cluster have the same value, so it may name a server that is down, or this one.
     let known: Vec<&str> = (candidates.iter().map(|other| other.name.as_str()))
         .chain(fleet.iter().copied().chain([&*primary.known_as, "*"]))
         .collect();
     let unknown =
         names.names.iter().filter(|name| !known.iter().any(|other| other.eq_ignore_ascii_case(name)));
-    let unknown: Vec<_> = unknown.map(|name| format!("\"{name}\"")).collect();
+    let unknown: Vec<_> = unknown.map(|name| quoted(name)).collect();
     if all_answer && !unknown.is_empty() {
         found.push(primary.found(SYNC_NAME_UNKNOWN, &[&some(&unknown)]));
     }
     if let Some(other) = candidates.iter().find(|other| !other.is_standby)
         && candidates.len() > names.needed
     {
-        found.push(primary.found(SYNC_NOT_A_STANDBY, &[&other.name]));
+        found.push(primary.found(SYNC_NOT_A_STANDBY, &[&quoted(&other.name)]));
     }
     found
 }
 
-/// Where a standby would act differently from its primary.
+/// Where a standby would act differently from its primary, or what may be it.
 fn differences(primary: &Facts, standby: &Facts) -> Vec<Finding> {
     let (Some(of_primary), Some(own)) = (&primary.state, &standby.state) else { return Vec::new() };
     let mut found = Vec::new();
@@ -134,7 +137,8 @@ fn differences(primary: &Facts, standby: &Facts) -> Vec<Finding> {
         found.push(standby.found(VERSIONS_DIFFER, &[&own.version, &primary.name, &of_primary.version]));
     }
     if standby.shards() != primary.shards() {
-        let lists = [own, of_primary].map(|state| state.allowed_shards.clone().unwrap_or_default());
+        let lists =
+            [own, of_primary].map(|state| quoted(state.allowed_shards.as_deref().unwrap_or_default()));
         found.push(standby.found(LISTS_DIFFER, &[&lists[0], &primary.name, &lists[1]]));
     }
     found
@@ -174,6 +178,11 @@ fn epochs(all: &[Facts]) -> Vec<Finding> {
         let own = epoch(facts)?;
         let others = all.iter().take_while(|other| facts.is_standby || !ptr::eq(*other, facts));
         let primaries = others.filter(|other| !other.is_standby);
+        // If one of them has it, what they differ in is a finding of theirs.
+        let is_own = |other: &Facts| other.system == facts.system && epoch(other) == Some(own);
+        if facts.is_standby && primaries.clone().any(is_own) {
+            return None;
+        }
         let others = primaries.filter_map(|other| Some((other, epoch(other).filter(|ms| *ms != own)?)));
         let others: Vec<_> = others.map(|(other, ms)| format!("{} on {}", text(ms), other.name)).collect();
         (!others.is_empty()).then(|| facts.found(EPOCH_DIFFERS, &[&text(own), &some(&others)]))
@@ -254,7 +263,8 @@ mod tests {
             },
         ];
         assert_eq!(found(&all), ["no-primary s"]);
-        all[0].receivers.push(Receiver { name: "s".into(), address: String::new(), is_standby: true });
+        // It may be set to report nothing.
+        all[0].receivers.push(Receiver { name: "s".into(), ..Receiver::default() });
         assert_eq!(found(&all), ["asynchronous a", "versions-differ s"]);
         // A standby that receives nothing may be its own.
         all[1].sender_port = None;
@@ -295,21 +305,31 @@ mod tests {
                 known_as: "s".into(),
                 ..server("s", true, 0.0)
             };
-            let to = Receiver { name: "s".into(), address: String::new(), is_standby: true };
+            let to = Receiver { name: "s".into(), is_standby: true, ..Receiver::default() };
             let (synchronous, receivers) = ("s, nobody".into(), vec![to]);
             let state = minting("0-8", 0);
             let other = Facts { state: minting("9", 0), system: "other".into(), ..server("o", false, 0.0) };
-            let other = Facts { databases: of_app(9), ..other };
+            let closed = Database { not_seen: Some("it is closed".into()), ..Database::default() };
+            let other = Facts { databases: vec![closed], ..other };
             let primary = Facts { port: 1, state, synchronous, receivers, ..server("p", false, 0.0) };
             [primary, standby, other]
         };
-        let hidden = ["sync-name-unknown p", "lists-differ s", "shard-not-allowed s", "epoch-differs s"];
+        let hidden = ["sync-name-unknown p", "lists-differ s", "shard-not-allowed s"];
         let says = |all: &[Facts]| {
             let found = found(all);
             assert!(hidden.iter().all(|text| found.contains(&(*text).to_owned())), "{found:?}");
-            assert!(found.iter().any(|text| text.starts_with("lists-overlap")), "{found:?}");
+            for kind in ["lists-overlap", "epoch-differs"] {
+                assert!(found.iter().any(|text| text.starts_with(kind)), "{kind}: {found:?}");
+            }
         };
         says(&honest());
+        // Of two primaries, the standby has the epoch of its own, and either may be that.
+        let [old, standby, _] = honest();
+        let new = Facts { identity: "n".into(), state: minting("0-8", 5), ..server("n", false, 0.0) };
+        let both = judge(&[old, Facts { sender_port: None, ..standby }, new], &[], true);
+        let of_epochs = both.iter().filter(|finding| finding.id == "epoch-differs");
+        assert_eq!(of_epochs.map(|finding| &*finding.server).collect::<Vec<_>>(), ["n"]);
+        assert_eq!(both.iter().filter(|it| it.line().contains("p, which may be its primary,")).count(), 1);
         for (identity, is_standby, timeline, shards, epoch) in [
             ("liar", false, 0, "0-9", 5),
             ("p", false, 0, "0-9", 5),

@@ -2,6 +2,7 @@
 
 use std::cell::OnceCell;
 use std::collections::HashSet;
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,32 +15,32 @@ use crate::connection::session::{Row, Session};
 use crate::idgen::preload::{Keeper, Preload};
 use crate::idgen::{columns, library};
 use crate::terminal::error::{Error, Result, refused};
-use crate::terminal::text::cut;
+use crate::terminal::text::{cut, plain, said};
 use crate::topology::clock;
-use crate::topology::cluster::RECEIVES_AS;
+use crate::topology::cluster::{RECEIVES_AS, shown_as};
 use crate::topology::fleet::Member;
 
-/// A time limit for what is read outside of the databases, for a server whose every answer is slow.
+/// Time limits for a server, for all its databases, and for a look at one: at least the first, or so many round trips,
+/// and at most the second.
 const OF_SERVER: Duration = Duration::from_secs(200);
-
-/// Time limits for all databases of a server, and for a look at one: at least the first, at most the second.
 const OF_ALL: Duration = Duration::from_secs(120);
 const OF_ONE: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(10)];
+const ROUND_TRIPS: f64 = 25.0;
 
 /// How much all of them may contain, or else the largest are left out, and how many receivers a server may have.
 const MOST_BYTES: usize = 256 << 20;
 const MOST_RECEIVERS: usize = 1000;
 
 /// The facts about a server, or a finding that it cannot be examined.
-pub fn at(server: &Server) -> std::result::Result<Facts, Box<Finding>> {
-    let look = match facts(server, server.connect()) {
+pub fn at(server: &'static Server) -> std::result::Result<Facts, Box<Finding>> {
+    let (sent, look) = mpsc::channel();
+    thread::spawn(move || {
         // The database's owner can close it, or make it hang.
-        Err(error) if !error.code().is_empty() || matches!(error, Error::NoAnswer { .. }) => {
-            facts(server, server.connect_to("postgres")).map_err(|_| error)
-        }
-        look => look,
-    };
-    look.map_err(|error| {
+        let retry = |error| facts(server, server.connect_to("postgres")).map_err(|_| error);
+        let _ = sent.send(facts(server, server.connect()).or_else(retry));
+    });
+    let late = |_| Err(Error::late(&server.name, OF_SERVER.as_secs_f64()));
+    look.recv_timeout(OF_SERVER).unwrap_or_else(late).map_err(|error| {
         let answers = matches!(error, Error::Sql { .. } | Error::Refused { .. });
         let kind = if answers { SERVER_NOT_SEEN } else { UNREACHABLE };
         let unknown = Facts { name: server.name.clone(), ..Facts::default() };
@@ -50,8 +51,12 @@ pub fn at(server: &Server) -> std::result::Result<Facts, Box<Finding>> {
 /// The error's message, without the name of the server.
 fn why(error: &Error) -> String {
     match error {
-        Error::Unreachable { why, .. } => why.split_whitespace().collect::<Vec<_>>().join(" "),
-        Error::Sql { message, code, .. } => format!("{message} ({code})"),
+        // What libpq adds to the server's message differs between the servers of a cluster.
+        Error::Unreachable { why, code, .. } => {
+            let message = why.split(" failed: ").last().filter(|_| !code.is_empty());
+            said(&plain(message.unwrap_or(why)))
+        }
+        Error::Sql { message, code, .. } => format!("it says {} ({code})", said(message)),
         error => error.to_string(),
     }
 }
@@ -60,7 +65,6 @@ fn facts(server: &Server, session: Result<Session>) -> Result<Facts> {
     let session = session?;
     // Less than the session waits: the owner of the database may have slowed it down.
     session.run("SET statement_timeout = '29 s'")?;
-    session.end.set(Some(Instant::now() + OF_SERVER));
     let Member { session, system, timeline, is_standby, has_patroni, identity, .. } =
         Member::with(server, session)?;
     let clock = clock::measure(&session)?;
@@ -69,7 +73,7 @@ fn facts(server: &Server, session: Result<Session>) -> Result<Facts> {
     let by_files = if has_patroni { Keeper::Patroni } else { Keeper::Files };
     let (state, stateless) = match library::state(&session) {
         Ok(None) => (None, "it is not there, or older than 0.2".into()),
-        Err(Error::Sql { message, .. }) => (None, message),
+        Err(Error::Sql { message, .. }) => (None, format!("it says {}", said(&message))),
         result => (result?, String::new()),
     };
     let counted = Instant::now();
@@ -107,11 +111,11 @@ fn facts(server: &Server, session: Result<Session>) -> Result<Facts> {
         prepared: row.number(4).zip(row.number(5)),
         synchronous: cut(&row.string(3)),
         receivers: receivers(&session)?,
-        known_as: row.string(6),
+        known_as: shown_as(&row.name(6), session.version()),
         sender_port: row.number(7),
         port: row.number(8).unwrap_or_default(),
         shards_set: shards_set(&session)?,
-        databases: databases(server, &session)?,
+        databases: databases(server, &session, clock.most - clock.least)?,
         shards: OnceCell::new(),
     };
     if let Some(before) = facts.state.clone().filter(|_| !facts.is_standby) {
@@ -128,20 +132,26 @@ fn receivers(session: &Session) -> Result<Vec<Receiver>> {
     let rows = session.run(
         "SELECT application_name, coalesce(host(client_addr), 'a local socket'),
                 replay_lsn IS NOT NULL AND NOT EXISTS (SELECT FROM pg_replication_slots AS s
-                                                       WHERE s.active_pid = r.pid AND slot_type = 'logical')
-         FROM pg_stat_replication AS r WHERE state IN ('streaming', 'catchup') AND flush_lsn IS NOT NULL",
+                                                       WHERE s.active_pid = r.pid AND slot_type = 'logical'),
+                flush_lsn IS NOT NULL
+         FROM pg_stat_replication AS r WHERE state IN ('streaming', 'catchup')",
     )?;
-    let receiver =
-        |row: Row<'_>| Receiver { name: row.string(0), address: row.string(1), is_standby: row.is_true(2) };
+    let receiver = |row: Row<'_>| {
+        let (is_standby, flushes) = (row.is_true(2), row.is_true(3));
+        Receiver { name: row.name(0), address: row.name(1), is_standby, flushes }
+    };
     Ok(rows.iter().take(MOST_RECEIVERS).map(receiver).collect())
 }
 
-/// Where idgen.shard is set. The value in this session may come from its role or its database.
+/// Where idgen.shard is set. The value in this session may come from its role or its database. A role may give its
+/// settings the size of a gigabyte.
 fn shards_set(session: &Session) -> Result<Vec<ShardSetting>> {
     let rows = session.run(
         "WITH places AS (
-             SELECT setdatabase, setrole, substr(entry, 13) AS shard
-             FROM pg_db_role_setting CROSS JOIN unnest(setconfig) AS entry WHERE starts_with(entry, 'idgen.shard=')
+             SELECT setdatabase, setrole, substr(entry, 13, 100) AS shard
+             FROM pg_db_role_setting CROSS JOIN unnest(
+                 CASE WHEN pg_column_size(setconfig) < 10000 THEN setconfig ELSE '{idgen.shard=too long}' END) AS entry
+             WHERE starts_with(entry, 'idgen.shard=')
              UNION ALL
              (SELECT 0, 0, setting FROM pg_file_settings
               WHERE lower(name) = 'idgen.shard' AND error IS NULL ORDER BY seqno DESC LIMIT 1)
@@ -158,13 +168,14 @@ fn shards_set(session: &Session) -> Result<Vec<ShardSetting>> {
 /// Looks into each database, one after another: there may be more databases than connections. Each gets its share of
 /// the time that is left, so that no tenant uses up that of others, and a second look if the first one fails: a tenant
 /// may copy, rename or drop a database meanwhile, and a standby may cancel a query.
-fn databases(server: &Server, session: &Session) -> Result<Vec<Database>> {
+fn databases(server: &Server, session: &Session, round_trip: f64) -> Result<Vec<Database>> {
+    let least = Duration::from_secs_f64(round_trip * ROUND_TRIPS).clamp(OF_ONE[0], OF_ONE[1]);
     let (end, mut databases) = (Instant::now() + OF_ALL, Vec::new());
     let (mut seen, mut failed, mut sizes) = (HashSet::new(), HashSet::new(), Vec::new());
     loop {
-        // Every server has template0, to which clients cannot connect.
-        let all =
-            "SELECT datname, oid FROM pg_database WHERE datallowconn OR datname <> 'template0' ORDER BY 1";
+        // Every server has template0, to which clients cannot connect. A database that was dropped in part has no limit.
+        let all = "SELECT datname, oid FROM pg_database
+                   WHERE (datallowconn OR datname <> 'template0') AND datconnlimit <> -2 ORDER BY 1";
         let rows = session.run(all)?;
         let new: Vec<_> = rows.iter().filter(|row| !seen.contains(&row.string(1))).collect();
         if new.is_empty() {
@@ -180,15 +191,16 @@ fn databases(server: &Server, session: &Session) -> Result<Vec<Database>> {
                 databases.push(Database { name, not_seen: Some(why), ..Database::default() });
                 return Ok(databases);
             }
-            // A session that waits for such a lock could not be ended, and would take up a connection while it lasts.
+            // A session that waits for such a lock while it begins could not be ended, and would take up a connection.
             let locks = "SELECT FROM pg_locks WHERE locktype = 'object' AND classid = 'pg_database'::regclass
-                             AND objid = $1::oid AND mode IN ('ShareLock', 'AccessExclusiveLock')";
+                             AND objid = $1::oid AND mode IN ('ShareLock', 'AccessExclusiveLock')
+                             OR database = $1::oid AND relation < '16384' AND mode = 'AccessExclusiveLock'";
             // If the whole server hangs, so does this statement.
             let look = if session.query(locks, &[&oid])?.len() > 0 {
-                refused("it is locked, as if it were being renamed or copied", "")
+                refused("it or one of its catalogs is locked", "")
             } else {
                 let share = left / 2 / u32::try_from(others).unwrap_or(u32::MAX);
-                inside(server, &name, &oid, share.clamp(OF_ONE[0], OF_ONE[1]))
+                inside(server, &name, &oid, share.clamp(least, OF_ONE[1]))
             };
             let not_seen = look.as_ref().err().map(why);
             if not_seen.is_none() || !failed.insert(oid.clone()) {
@@ -240,10 +252,10 @@ fn inside(server: &Server, database: &str, oid: &str, limit: Duration) -> Result
                    JOIN pg_roles AS r ON r.oid = relowner
               WHERE prolang = 13 AND prosrc LIKE 'snowflake\_next\_id%\_wrapper'
           )
-          SELECT concat(rolname, ' lacks EXECUTE on ', nspname, '.', proname) FROM uses
+          SELECT format('%I lacks EXECUTE on %I.%I', rolname, nspname, proname) FROM uses
           WHERE NOT has_function_privilege(role, function, 'EXECUTE')
           UNION
-          SELECT concat(rolname, ' lacks USAGE on schema ', nspname) FROM uses
+          SELECT format('%I lacks USAGE on schema %I', rolname, nspname) FROM uses
           WHERE NOT has_schema_privilege(role, schema, 'USAGE') ORDER BY 1",
     )?;
     let missing_rights = rights.iter().map(|row| row.string(0)).collect();

@@ -12,6 +12,7 @@ use crate::idgen::columns::{Column, Mints};
 use crate::idgen::library::Warning;
 use crate::idgen::preload::Keeper;
 use crate::terminal::output::span;
+use crate::terminal::text::{quoted, said};
 
 /// A mark is at most this far ahead of the clock, unless ids are.
 const MARK_AHEAD_S: f64 = 5.5;
@@ -22,9 +23,10 @@ const WIDE_MS: i64 = 60_000;
 /// Types that cannot hold every id.
 const TOO_SMALL: [&str; 5] = ["smallint", "integer", "oid", "real", "double precision"];
 
-/// Warnings of the library whose hints also apply under Patroni or an operator.
-const OF_CLOCKS: [&str; 5] =
-    ["clock-jumped", "clock-behind", "clock-before-epoch", "mark-in-future", "origin-named"];
+/// Warnings of the library whose hints also apply under Patroni or an operator, and its others.
+const OF_CLOCKS: &str = "clock-jumped clock-behind clock-before-epoch mark-in-future origin-named";
+const OF_OTHERS: &str = "citus-without-list clock-jumps-unchecked epoch-of-mark mark-not-durable mark-removed no-mark no-room \
+                         range-ends range-used-up setting-not-accepted setting-refused sync-too-few";
 
 /// Findings about a server. Most of them only matter if idgen is used there.
 pub fn judge(facts: &Facts, needs_idgen: bool) -> Vec<Finding> {
@@ -49,7 +51,9 @@ pub fn judge(facts: &Facts, needs_idgen: bool) -> Vec<Finding> {
     match &state.error {
         // The warning has the same cause.
         Some(_) if state.preloaded && state.warning.is_some() => {}
-        Some(error) => found.push(facts.found(LIBRARY_FAILS, &[&error.message, &error.sqlstate])),
+        Some(error) => {
+            found.push(facts.found(LIBRARY_FAILS, &[&said(&error.message), &said(&error.sqlstate)]))
+        }
         None if facts.preloads == [true, true] => {}
         None => found.push(facts.found(NOT_PRELOADED, &[])),
     }
@@ -59,14 +63,17 @@ pub fn judge(facts: &Facts, needs_idgen: bool) -> Vec<Finding> {
 /// Findings about roles and databases.
 pub fn inside(facts: &Facts) -> Vec<Finding> {
     let mut found = Vec::new();
-    for ShardSetting { database, role, shard } in &facts.shards_set {
-        let whose = if role.is_empty() { "all roles".into() } else { format!("role \"{role}\"") };
-        let what = format!("idgen.shard = {shard} of {whose}");
+    let forbidden = |ShardSetting { role, shard, .. }: &ShardSetting| {
+        let whose = if role.is_empty() { "all roles".into() } else { format!("role {}", quoted(role)) };
         // PostgreSQL accepts other forms, such as 0x5.
-        let is_allowed =
-            shard.parse().is_ok_and(|number: i32| number.to_string() == *shard && facts.allows(number));
-        let finding = (!is_allowed).then(|| facts.found(SHARD_NOT_ALLOWED, &[&what]));
-        found.extend(finding.map(|finding| finding.in_database(database)));
+        let number = shard.parse().ok().filter(|number: &i32| number.to_string() == *shard);
+        let is_allowed = number.is_some_and(|number| facts.allows(number));
+        (!is_allowed).then(|| format!("idgen.shard = {} of {whose}", quoted(shard)))
+    };
+    for settings in facts.shards_set.chunk_by(|one, two| one.database == two.database) {
+        let texts: Vec<String> = settings.iter().filter_map(forbidden).collect();
+        let finding = (!texts.is_empty()).then(|| facts.found(SHARD_NOT_ALLOWED, &[&some(&texts)]));
+        found.extend(finding.map(|finding| finding.in_database(&settings[0].database)));
     }
     for database in &facts.databases {
         let of_database = in_database(facts, database);
@@ -79,11 +86,13 @@ pub fn inside(facts: &Facts) -> Vec<Finding> {
 fn of_warning(facts: &Facts, warning: &Warning) -> Finding {
     let severity = if warning.severity == "warning" { Severity::Warning } else { Severity::Error };
     let is_kept = matches!(facts.keeper, Keeper::Patroni | Keeper::Operator);
-    let has_hint = !is_kept || OF_CLOCKS.contains(&warning.code.as_str());
-    let hint = warning.hint.clone().filter(|_| has_hint).unwrap_or_default();
-    // A hostile server must not pass for that finding, beside which all other hints are left out.
-    let code = Some(&*warning.code).filter(|code| *code != TWO_PRIMARIES.id).unwrap_or("warning");
-    facts.finding(code, severity, &warning.message, &hint)
+    let is_in = |list: &str| list.split(' ').any(|code| code == warning.code);
+    let has_hint = is_in(OF_CLOCKS) || !is_kept && is_in(OF_OTHERS);
+    let hint = warning.hint.iter().filter(|_| has_hint).map(|hint| format!("It advises: {}", said(hint)));
+    // A hostile server must not pass for another finding, nor for this program.
+    let code = if is_in(OF_CLOCKS) || is_in(OF_OTHERS) { &*warning.code } else { "warning" };
+    let message = format!("it says: {}", said(&warning.message));
+    facts.finding(code, severity, &message, &hint.collect::<String>())
 }
 
 fn in_database(facts: &Facts, database: &Database) -> Vec<Finding> {
@@ -96,7 +105,7 @@ fn in_database(facts: &Facts, database: &Database) -> Vec<Finding> {
     found.extend(has_both.then(|| facts.found(PORTABLE_EDITION, &[])));
     let rights = (!missing_rights.is_empty()).then(|| some(missing_rights));
     found.extend(rights.map(|rights| facts.found(RIGHTS_MISSING, &[&rights])));
-    found.extend(moving.iter().map(|schema| facts.found(MOVE_NOT_ENDED, &[schema])));
+    found.extend(moving.iter().map(|schema| facts.found(MOVE_NOT_ENDED, &[&quoted(schema)])));
 
     let of_columns = |kind, describe: &dyn Fn(&Column) -> Option<String>| {
         let texts: Vec<String> = columns.iter().filter_map(describe).collect();

@@ -85,7 +85,7 @@ kinds! {
         "It may mint for shards of another server.";
     NO_PRIMARY: "no-primary", Warning, Any, "the primary of this standby is not known, so they are not compared",
         "If it is not in the fleet, add it.";
-    STANDBY_NOT_IN_FLEET: "standby-not-in-fleet", Warning, Any, "its standby \"{}\" at {} is not in the fleet",
+    STANDBY_NOT_IN_FLEET: "standby-not-in-fleet", Warning, Any, "its standby {} at {} is not in the fleet",
         "Add it, so that it is compared.";
     TWO_PRIMARIES: "two-primaries", Error, Any,
         "{} and this server are primaries of one cluster, on timelines {} and {}, and mint the same ids",
@@ -98,7 +98,7 @@ kinds! {
     LISTS_OVERLAP: "lists-overlap", Error, Set, "other clusters mint for the same shards: {}",
         "Decide who keeps them, and take them out of idgen.allowed_shards of the others. An empty list means all.";
     LISTS_DIFFER: "lists-differ", Error, Set,
-        "its idgen.allowed_shards is \"{}\", and that of its primary {} is \"{}\"",
+        "its idgen.allowed_shards is {}, and that of {}, which may be its primary, is {}",
         "Unless a shard is moving, or it has another primary, give the standby the list of its primary.";
     SHARD_NOT_ALLOWED: "shard-not-allowed", Error, Any, "the server may not mint for {}",
         "INSERTs there fail. Add a shard only if no other server mints for it.";
@@ -117,7 +117,7 @@ kinds! {
         "the portable edition is installed too, and mints the same ids",
         "Let clients use only one of them.";
     MOVE_NOT_ENDED: "move-not-ended", Error, Any,
-        "a move of schema \"{}\" is under way or was interrupted",
+        "a move of schema {} is under way or was interrupted",
         "If nobody is moving it, run the same move again, which says how to go on.";
 
     // The library.
@@ -126,7 +126,7 @@ kinds! {
     LIBRARY_FAILS: "library-fails", Error, Any, "nothing is minted here: {} ({})",
         "Run idgenctl enable, once its clock is right. Leave a router that must not mint out of the fleet.";
     VERSIONS_DIFFER: "versions-differ", Warning, Any,
-        "its library is of version {}, and that of its primary {} of {}",
+        "its library is of version {}, and that of {}, which may be its primary, of {}",
         "Finish the upgrade, standbys first.";
     UPDATE_OUTSTANDING: "update-outstanding", Warning, Any, "the extension is of version {}, and the library of {}",
         "Once the whole cluster runs the newer library, run ALTER EXTENSION idgen UPDATE there.";
@@ -142,7 +142,7 @@ kinds! {
     SYNC_NAME_UNKNOWN: "sync-name-unknown", Warning, Own, "synchronous_standby_names contains unknown names: {}",
         "Add the server to the fleet under that name, or correct the name.";
     SYNC_NOT_A_STANDBY: "sync-not-a-standby", Warning, Own,
-        "\"{}\" may acknowledge in the place of a standby, and cannot be promoted",
+        "{} may acknowledge in the place of a standby, and cannot be promoted",
         "Once the standbys stream, name only them in synchronous_standby_names.";
     CLOCK_DIFFERS: "clock-differs", Error, Any, "the clock is at least {} {} the others",
         "Compare them with one that you trust, and correct the wrong one. Restart and promote nothing before.";
