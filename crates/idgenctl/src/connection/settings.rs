@@ -2,8 +2,7 @@
 //! overrides settings of the role and the database, which could end or blind a session before its first statement.
 
 /// With these, a session sees only its own objects and those of PostgreSQL, runs no code of others, obeys no timeout
-/// that others set, and writes and reads money in the same format. The server
-/// notices when the client has been killed.
+/// that others set, and writes and reads money in the same format. The server notices when the client has been killed.
 const EVERYWHERE: &str = "-c role=none -c search_path=pg_catalog,pg_temp -c local_preload_libraries=
     -c client_min_messages=error -c exit_on_error=off
     -c statement_timeout=0 -c lock_timeout=0 -c idle_session_timeout=0 -c idle_in_transaction_session_timeout=0

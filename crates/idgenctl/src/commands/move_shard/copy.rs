@@ -45,12 +45,12 @@ fn program(name: &str, place: &Place<'_>) -> Command {
 struct Programs(Vec<(Child, JoinHandle<()>)>);
 
 impl Programs {
-    /// Starts a program. Its messages are indented, so that a name in them cannot forge one of ours.
+    /// Starts a program. Its messages are marked, so that a name in them cannot forge one of ours.
     fn start(&mut self, command: &mut Command) -> io::Result<()> {
         let mut child = command.stderr(Stdio::piped()).spawn()?;
         let said = child.stderr.take();
         let shown = thread::spawn(move || {
-            let say = |piece: Vec<u8>| note(format!("    {}", String::from_utf8_lossy(&piece).trim_end()));
+            let say = |piece: Vec<u8>| note(format!("> {}", String::from_utf8_lossy(&piece).trim_end()));
             // The rest is read and dropped, or the program would block.
             let mut pieces = said.into_iter().flat_map(pieces);
             pieces.by_ref().take(1000).for_each(say);
