@@ -1417,7 +1417,11 @@ fn a_move_names_whoever_keeps_the_schema_open() {
     let mut client = source.connect();
     let pid: i32 = client.value("SELECT pg_backend_pid()");
     client.run("SET application_name = 'coffee break'");
-    run_as_owner(&source, "CREATE SEQUENCE insta5.s; CREATE TYPE insta5.e AS ENUM ()");
+    run_as_owner(
+        &source,
+        "CREATE SEQUENCE insta5.s; CREATE TYPE insta5.e AS ENUM (); GRANT SELECT (client) ON insta5.users TO app;
+         ALTER DEFAULT PRIVILEGES IN SCHEMA insta5 GRANT SELECT ON TABLES TO PUBLIC",
+    );
     // What locks no table would be lost if it were committed during the copy.
     for use_of_it in [
         "TABLE insta5.users",
@@ -1425,10 +1429,12 @@ fn a_move_names_whoever_keeps_the_schema_open() {
         "GRANT USAGE ON SCHEMA insta5 TO PUBLIC",
         "SELECT nextval('insta5.s')",
         "ALTER TYPE insta5.e ADD VALUE 'a'",
+        "REVOKE SELECT (client) ON insta5.users FROM app",
+        "ALTER DEFAULT PRIVILEGES FOR ROLE app IN SCHEMA insta5 GRANT UPDATE ON TABLES TO PUBLIC",
     ] {
         let mut script = meddler.moves(&[]);
         script.env("IDGENCTL_CLOSE_TIMEOUT", "1");
-        let named = format!("Transactions in it: pid {pid} (coffee break, postgres, idle in transaction");
+        let named = format!("Transactions in it: pid {pid} ('coffee break', postgres, idle in transaction");
         let act = |_: &mut Child| client.run(&format!("BEGIN; {use_of_it}"));
         meddler.fails(script, CLOSING, act, &[&named, "undone: the source has the shard"]);
         client.run("ROLLBACK");

@@ -614,7 +614,7 @@ fn a_shard_moves_between_clusters_under_patroni() {
     let broken = child.wait_with_output().unwrap();
     println!("{}", said(&broken));
     assert!(!broken.status.success());
-    assert_says(&said(&broken), &["It is NOT undone", "Run the same command with --undo."]);
+    assert_says(&said(&broken), &["It is NOT undone", "run the same command with --undo."]);
     refused(the_move(first, &["--undo"]), &["is a standby", "Name its primary."]);
     println!("{}", ends(the_move(second, &["--undo"]), 0, &["undone: the source has the shard"]));
     of_source.wait_for_ids(500);

@@ -124,7 +124,7 @@ impl Session {
                                         SELECT concat('a prepared transaction, one of: ', string_agg(format('%L of %I', gid, owner), ', '))
                                         FROM pg_prepared_xacts WHERE database = a.datname)
                                     ELSE format('pid %s (%s)', b, concat_ws(
-                                        ', ', coalesce(nullif(o.application_name, ''), o.backend_type), o.usename,
+                                        ', ', coalesce(quote_literal(nullif(o.application_name, '')), o.backend_type), quote_ident(o.usename),
                                         coalesce(o.state, 'no state'))) END, ', ')
                   FROM unnest(pg_blocking_pids(a.pid)) AS b LEFT JOIN pg_stat_activity AS o ON o.pid = b),
                  CASE WHEN wait_event = 'SyncRep' THEN format('synchronous standbys (synchronous_standby_names = %L)',

@@ -93,8 +93,16 @@ fn two_primaries(all: &[Facts]) -> Vec<Finding> {
 fn strangers<'a>(facts: &'a Facts, all: &[Facts]) -> Vec<&'a Receiver> {
     let mut missing: Vec<&Receiver> = facts.receivers.iter().filter(|to| to.is_standby).collect();
     let mut seen = HashSet::new();
+    let is_of_another = |standby: &Facts| {
+        let mut senders = all.iter().filter(|other| other.system == facts.system);
+        standby.sender_port != Some(facts.port)
+            && senders.any(|other| Some(other.port) == standby.sender_port)
+    };
     // Several may have one name, and one server may be listed under two.
-    for standby in all.iter().filter(|standby| standby.is_standby && seen.insert(&standby.identity)) {
+    let may_be = |standby: &&Facts| {
+        standby.is_standby && standby.identity != facts.identity && !is_of_another(standby)
+    };
+    for standby in all.iter().filter(may_be).filter(|standby| seen.insert(&standby.identity)) {
         let place = missing.iter().position(|to| is_it(standby, facts, to));
         place.map(|number| missing.remove(number));
     }

@@ -10,7 +10,7 @@
 //! not, its INSERT fails, and if the client inserts the id on the target instead, it is below all ids minted there.
 
 use std::env;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::locks::lock_tables;
 use super::plan::Plan;
@@ -89,10 +89,14 @@ pub fn blockers(plan: &Plan<'_>, milliseconds: u32) -> Result<String> {
              WHERE n.nspname = $1 AND l.granted AND transactionid IN (
                  SELECT n.xmax UNION ALL SELECT c.xmax FROM pg_class AS c WHERE relnamespace = n.oid
                  UNION ALL SELECT p.xmax FROM pg_proc AS p WHERE pronamespace = n.oid
-                 UNION ALL SELECT t.xmax FROM pg_type AS t WHERE typnamespace = n.oid))
+                 UNION ALL SELECT t.xmax FROM pg_type AS t WHERE typnamespace = n.oid
+                 UNION ALL SELECT d.xmax FROM pg_default_acl AS d WHERE defaclnamespace = n.oid
+                 UNION ALL SELECT a.xmax FROM pg_class AS c JOIN pg_attribute AS a ON attrelid = c.oid
+                           WHERE relnamespace = n.oid))
          SELECT string_agg(who, ', ')
          FROM (SELECT format('pid %s (%s, in its transaction since %s)', pid,
-                             concat_ws(', ', coalesce(nullif(application_name, ''), backend_type), usename, state), xact_start)
+                             concat_ws(', ', coalesce(quote_literal(nullif(application_name, '')), backend_type),
+                                       quote_ident(usename), state), xact_start)
                FROM pg_stat_activity
                WHERE pid IN (SELECT pid FROM used)
                  AND ($2 = '0' OR backend_type <> 'autovacuum worker'
@@ -119,31 +123,42 @@ fn try_to_close(plan: &Plan<'_>, turn: &Turn, order: &str) -> Result<Option<i64>
     plan.names.take(&session)?;
     // A REVOKE locks only a row of a catalog, and would be lost if it committed after the copy's snapshot.
     for (catalog, schema) in [
-        ("pg_class", "relnamespace"),
-        ("pg_proc", "pronamespace"),
-        ("pg_type", "typnamespace"),
-        ("pg_default_acl", "defaclnamespace"),
+        ("pg_class", "relnamespace = n.oid"),
+        ("pg_attribute", "attrelid IN (SELECT oid FROM pg_class WHERE relnamespace = n.oid)"),
+        ("pg_proc", "pronamespace = n.oid"),
+        ("pg_type", "typnamespace = n.oid"),
+        ("pg_default_acl", "defaclnamespace = n.oid"),
     ] {
-        let rows = "(SELECT oid FROM pg_namespace WHERE nspname = $1) FOR SHARE";
-        session.query(&format!("SELECT FROM {catalog} WHERE {schema} = {rows}"), &[&plan.names.moving])?;
+        let rows =
+            format!("SELECT FROM {catalog} AS c JOIN pg_namespace AS n ON {schema} WHERE nspname = $1");
+        session.query(&format!("{rows} FOR SHARE OF c NOWAIT"), &[&plan.names.moving])?;
     }
     // Transactions that have created tables since the listing have committed, because the renaming waited for them.
-    // Others may use a sequence, or add a value to an enum.
-    let in_the_way = session.query(
+    let unlocked = session.query(
         "SELECT FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace
          WHERE nspname = $1 AND relkind IN ('r', 'p') AND c.oid NOT IN (
              SELECT relation FROM pg_locks
-             WHERE pid = pg_backend_pid() AND locktype = 'relation' AND mode = 'AccessExclusiveLock' AND granted)
-         UNION ALL
-         SELECT FROM pg_locks AS l JOIN pg_namespace AS n
-                ON n.oid IN ((SELECT relnamespace FROM pg_class AS c WHERE c.oid = l.relation AND relkind = 'S'),
-                             (SELECT typnamespace FROM pg_type AS t WHERE t.oid = objid AND classid = 'pg_type'::regclass))
-         WHERE nspname = $1 AND granted AND mode <> 'AccessShareLock' AND pid IS DISTINCT FROM pg_backend_pid()
-           AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())",
+             WHERE pid = pg_backend_pid() AND locktype = 'relation' AND mode = 'AccessExclusiveLock' AND granted)",
         &[&plan.names.moving],
     )?;
-    if in_the_way.len() > 0 {
+    if unlocked.len() > 0 {
         return Ok(None);
+    }
+    // Others may use a sequence, or add a value to an enum. Those that wait for our locks fail, and do not count.
+    let in_the_way = "
+        SELECT FROM pg_locks AS l JOIN pg_namespace AS n
+               ON n.oid IN ((SELECT relnamespace FROM pg_class AS c WHERE c.oid = l.relation AND relkind = 'S'),
+                            (SELECT typnamespace FROM pg_type AS t WHERE t.oid = objid AND classid = 'pg_type'::regclass))
+        WHERE nspname = $1 AND granted AND mode <> 'AccessShareLock' AND pid IS DISTINCT FROM pg_backend_pid()
+          AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+          AND NOT coalesce(pg_backend_pid() = ANY (pg_blocking_pids(pid)), false)";
+    // A client may be between its nextval and its INSERT.
+    let until = Instant::now() + Duration::from_millis(900);
+    while session.query(in_the_way, &[&plan.names.moving])?.len() > 0 {
+        if Instant::now() > until {
+            return Ok(None);
+        }
+        signals::pause(Duration::from_millis(10))?;
     }
     turn.prove(&plan.source)?;
     if plan.arguments.set_list.is_none() {

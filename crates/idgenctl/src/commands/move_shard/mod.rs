@@ -210,6 +210,7 @@ impl Run<'_> {
         let set = |place| lists::set(plan, &self.turn, &plan.target, place, &with);
         let standbys = plan.target.standbys().iter().try_for_each(set);
         self.stage = Stage::Done;
+        signals::ignore_signals();
         standbys.map_err(|error| Error::Broken {
             what: format!("the schema has moved, but not all standbys of the target have its list: {error}"),
             hint: "Run the same command with --finish.".into(),

@@ -12,6 +12,7 @@ use crate::connection::server::Server;
 use crate::connection::session::Session;
 use crate::idgen::columns;
 use crate::terminal::error::{Error, Result, refused};
+use crate::terminal::text::plain;
 
 pub struct Plan<'a> {
     pub cli: &'a Cli,
@@ -47,6 +48,9 @@ impl<'a> Plan<'a> {
         // The server would truncate it.
         if moving.len() > 63 {
             return Err(Error::Usage("the name of the schema is too long for _moving to be appended".into()));
+        }
+        if plain(&schema) != schema {
+            return Err(Error::Usage("the name of the schema has characters that hints cannot show".into()));
         }
         let mut names = Names { schema, moving, moved, mark: String::new() };
         let ([source, target], away, others) = servers.find(arguments.undo)?;

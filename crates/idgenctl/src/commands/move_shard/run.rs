@@ -8,7 +8,7 @@ use super::plan::Plan;
 use super::sides::{Place, Side};
 use crate::connection::session::Session;
 use crate::connection::waiting;
-use crate::terminal::error::{Result, refused};
+use crate::terminal::error::{Error, Result, refused};
 
 /// How far a run got, which decides what happens if it fails.
 pub enum Stage {
@@ -81,8 +81,10 @@ impl Turn {
 
     /// Fails if the turn on a side is over.
     pub fn prove(&self, side: &Side<'_>) -> Result {
-        if self.holder(side).is_some_and(|session| session.run("SELECT").is_ok()) {
-            return Ok(());
+        match self.holder(side).map(|session| session.run("SELECT")) {
+            Some(Ok(_)) => return Ok(()),
+            Some(Err(Error::Interrupted)) => return Err(Error::Interrupted),
+            _ => {}
         }
         refused(
             format!("the session that holds the lock of this move on the {} is gone", side.role),
