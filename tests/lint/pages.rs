@@ -242,3 +242,14 @@ fn alerts_leave_out_the_mistakes_of_callers() {
     };
     assert_eq!(names(r"([^.]*) are the caller's mistakes", &page), names(r#"reason!~"([^"]*)""#, &alerts));
 }
+
+#[test]
+fn the_check_knows_every_warning_of_the_library() {
+    let (library, program) =
+        (read("src/error.rs"), read("crates/idgenctl/src/commands/check/server_rules.rs"));
+    let code = regex(r#"\b(?:error|warning) "([a-z-]+)""#);
+    let codes: BTreeSet<&str> =
+        code.captures_iter(&library).filter_map(|found| Some(found.get(1)?.as_str())).collect();
+    let known: BTreeSet<&str> = program.split(|c: char| c != '-' && !c.is_ascii_lowercase()).collect();
+    assert!(!codes.is_empty() && codes.is_subset(&known), "{:?}", codes.difference(&known));
+}

@@ -70,7 +70,9 @@ pub fn close(run: &mut Run<'_>) -> Result<i64> {
 /// way unless they prevent wraparound, so they only count with age 0. A session that shows no start time has ended its
 /// transaction since it held the lock, unless it hides its activity.
 pub fn blockers(plan: &Plan<'_>, milliseconds: u32) -> Result<String> {
-    plan.source.primary().value(
+    let rights =
+        RIGHTS.map(|(catalog, of)| format!(" UNION ALL SELECT c.xmax FROM {catalog} AS c WHERE {of}"));
+    let sql = format!(
         "WITH used AS (
              SELECT l.pid, l.virtualtransaction FROM pg_locks AS l
                   JOIN pg_namespace AS n
@@ -86,13 +88,7 @@ pub fn blockers(plan: &Plan<'_>, milliseconds: u32) -> Result<String> {
              -- They change its rights, or those of its objects.
              SELECT l.pid, l.virtualtransaction
              FROM pg_namespace AS n JOIN pg_locks AS l ON locktype = 'transactionid'
-             WHERE n.nspname = $1 AND l.granted AND transactionid IN (
-                 SELECT n.xmax UNION ALL SELECT c.xmax FROM pg_class AS c WHERE relnamespace = n.oid
-                 UNION ALL SELECT p.xmax FROM pg_proc AS p WHERE pronamespace = n.oid
-                 UNION ALL SELECT t.xmax FROM pg_type AS t WHERE typnamespace = n.oid
-                 UNION ALL SELECT d.xmax FROM pg_default_acl AS d WHERE defaclnamespace = n.oid
-                 UNION ALL SELECT a.xmax FROM pg_class AS c JOIN pg_attribute AS a ON attrelid = c.oid
-                           WHERE relnamespace = n.oid))
+             WHERE n.nspname = $1 AND l.granted AND transactionid IN (SELECT n.xmax {}))
          SELECT string_agg(who, ', ')
          FROM (SELECT format('pid %s (%s, in its transaction since %s)', pid,
                              concat_ws(', ', coalesce(quote_literal(nullif(application_name, '')), backend_type),
@@ -106,9 +102,19 @@ pub fn blockers(plan: &Plan<'_>, milliseconds: u32) -> Result<String> {
                SELECT DISTINCT format('prepared: %L of %I', gid, owner)
                FROM used JOIN pg_locks AS own USING (virtualtransaction) JOIN pg_prepared_xacts ON transaction = transactionid
                WHERE used.pid IS NULL) AS found (who)",
-        &[&plan.names.schema, &milliseconds.to_string()],
-    )
+        rights.concat()
+    );
+    plan.source.primary().value(&sql, &[&plan.names.schema, &milliseconds.to_string()])
 }
+
+/// Catalogs in which a GRANT or REVOKE changes a row of an object in a schema `n`. It locks nothing else.
+const RIGHTS: [(&str, &str); 5] = [
+    ("pg_class", "relnamespace = n.oid"),
+    ("pg_attribute", "attrelid IN (SELECT oid FROM pg_class WHERE relnamespace = n.oid)"),
+    ("pg_proc", "pronamespace = n.oid"),
+    ("pg_type", "typnamespace = n.oid"),
+    ("pg_default_acl", "defaclnamespace = n.oid"),
+];
 
 /// One attempt; none if a table was created in the meantime.
 fn try_to_close(plan: &Plan<'_>, turn: &Turn, order: &str) -> Result<Option<i64>> {
@@ -121,16 +127,9 @@ fn try_to_close(plan: &Plan<'_>, turn: &Turn, order: &str) -> Result<Option<i64>
     // A tie may have been added since the checks. Now that is no longer possible.
     checks::ties(&session, &plan.names.schema)?;
     plan.names.take(&session)?;
-    // A REVOKE locks only a row of a catalog, and would be lost if it committed after the copy's snapshot.
-    for (catalog, schema) in [
-        ("pg_class", "relnamespace = n.oid"),
-        ("pg_attribute", "attrelid IN (SELECT oid FROM pg_class WHERE relnamespace = n.oid)"),
-        ("pg_proc", "pronamespace = n.oid"),
-        ("pg_type", "typnamespace = n.oid"),
-        ("pg_default_acl", "defaclnamespace = n.oid"),
-    ] {
-        let rows =
-            format!("SELECT FROM {catalog} AS c JOIN pg_namespace AS n ON {schema} WHERE nspname = $1");
+    // A REVOKE would be lost if it committed after the copy's snapshot.
+    for (catalog, of) in RIGHTS {
+        let rows = format!("SELECT FROM {catalog} AS c JOIN pg_namespace AS n ON {of} WHERE nspname = $1");
         session.query(&format!("{rows} FOR SHARE OF c NOWAIT"), &[&plan.names.moving])?;
     }
     // Transactions that have created tables since the listing have committed, because the renaming waited for them.

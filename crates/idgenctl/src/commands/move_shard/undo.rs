@@ -10,11 +10,12 @@ use crate::terminal::error::{Error, Result, refused};
 use crate::terminal::output::{self, note};
 use crate::terminal::signals;
 
-const FINISH: &str = "If it waits for a session named above, end that by pg_terminate_backend. Then run the same command with \
-                      --finish.";
-
-const UNDO: &str = "If it waits for a session named above, end that by pg_terminate_backend. Then run the same command with \
-                    --undo.";
+/// A hint for a move that is not over.
+fn again(how: &str) -> String {
+    format!(
+        "If it waits for a session named above, end that by pg_terminate_backend. Then run the same command with {how}."
+    )
+}
 
 impl Run<'_> {
     /// Ends a failed run, and returns the error that the program exits with.
@@ -28,14 +29,17 @@ impl Run<'_> {
                 note("undoing what was done");
                 let Err(left) = self.give_back() else { return error };
                 let hint = left.hint().filter(|_| matches!(left, Error::Refused { .. }));
-                (format!("{error}. It is NOT undone: {left}"), hint.unwrap_or(UNDO).to_owned())
+                (
+                    format!("{error}. It is NOT undone: {left}"),
+                    hint.map_or_else(|| again("--undo"), str::to_owned),
+                )
             }
             Stage::Resumed => (
                 format!("the move was interrupted: {error}"),
                 "Run the same command with --finish, or with --undo.".into(),
             ),
             Stage::Opened => {
-                (format!("{error}. It is NOT undone, because the target may already mint"), FINISH.into())
+                (format!("{error}. It is NOT undone, because the target may already mint"), again("--finish"))
             }
         };
         Error::Broken { what, hint }
@@ -51,7 +55,9 @@ impl Run<'_> {
         let session = self.turn.session(&plan.source, source)?;
         let there = names.on(&session)?;
         match Begun::of(&session, &names.schema)? {
-            Some(begun) if begun.opened => return refused("another run has opened the target", FINISH),
+            Some(begun) if begun.opened => {
+                return refused("another run has opened the target", again("--finish"));
+            }
             // It names the owner of the earlier run, or of this one.
             Some(begun)
                 if plan.begun.as_ref().is_some_and(|own| *own != begun && begun != plan.marker(false)) =>
@@ -141,7 +147,10 @@ impl Run<'_> {
         let here = plan.names.on(&plan.source.primary().session()?)?;
         match &plan.begun {
             Some(begun) if begun.opened => {
-                return refused("the target may already mint, so the move can only be finished", FINISH);
+                return refused(
+                    "the target may already mint, so the move can only be finished",
+                    again("--finish"),
+                );
             }
             Some(begun) if plan.target.is_reached() && begun.to != plan.to => {
                 return Err(checks::other_target(begun));
