@@ -190,12 +190,14 @@ impl Server {
         self.until_followed(standbys);
     }
 
-    /// Waits until these standbys have received all WAL written so far.
+    /// Waits until these standbys have received all WAL that this server has flushed so far. The position of the next
+    /// record would not do: at the end of a page it is behind the next page's header, which an idle server does not
+    /// write.
     pub fn until_followed(&self, standbys: &[&str]) {
-        let written: String = self.answer("SELECT pg_current_wal_insert_lsn()::text");
+        let flushed: String = self.answer("SELECT pg_current_wal_flush_lsn()::text");
         self.wait_until(&format!(
             "SELECT count(*) = {} FROM pg_stat_replication
-             WHERE application_name IN ('{}') AND flush_lsn >= '{written}'",
+             WHERE application_name IN ('{}') AND flush_lsn >= '{flushed}'",
             standbys.len(),
             standbys.join("', '")
         ));
