@@ -244,7 +244,7 @@ fn json(state: &State) -> Value {
         "epoch_ms": state.epoch.map(Epoch::unix_ms),
         "mark_ms": state.mark_of_epoch().map(|(epoch, mark)| epoch.unix_ms_of(mark)),
         "mark_of_epoch": state.mark.map(|_| state.mark_of_epoch().is_some()),
-        "allowed_shards": settings::allowed_shards(),
+        "allowed_shards": settings::check_allowed_shards().ok().map(|()| settings::allowed_shards()),
         "closed_shards": used.map(|used| used.closed.to_string()),
         "max_ahead_ms": max_ahead_ms,
         "reserve_ahead_ms": reserve_ahead_ms,

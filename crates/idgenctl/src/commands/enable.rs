@@ -11,7 +11,7 @@ use crate::terminal::error::{Error, Result, refused};
 use crate::terminal::output::{self, note};
 use crate::terminal::signals;
 use crate::terminal::text::quoted;
-use crate::topology::cluster::{self, RECEIVES_AS, STANDBYS, shown_as};
+use crate::topology::cluster;
 use crate::topology::fleet::{Fleet, Member};
 
 /// The schema that the extension gets.
@@ -94,8 +94,12 @@ fn cluster<'a>(fleet: &'a Fleet, database: &str) -> Result<Vec<Member<'a>>> {
     let reached = fleet.each(|server| Member::with(server, server.connect_to(database)?));
     let mut members = reached.into_iter().collect::<Result<Vec<_>>>()?;
     members.sort_by_key(|member| !member.is_standby);
-    let (groups, _) = cluster::groups(members.iter().map(Member::lineage));
-    if groups.len() == 1 {
+    let is_of = |last: &Member, other: &Member| {
+        other.system == last.system
+            && other.is_standby
+            && (last.is_standby || other.timeline <= last.timeline)
+    };
+    if members.split_last().is_none_or(|(last, others)| others.iter().all(|other| is_of(last, other))) {
         return Ok(members);
     }
     let names: Vec<&str> = members.iter().map(|member| member.server.name.as_str()).collect();
@@ -160,22 +164,12 @@ fn room(members: &[Member], primary: &Member) -> Result {
             );
         }
     }
-    let rows = primary.session.run(&format!("SELECT application_name {STANDBYS} ORDER BY 1"))?;
-    let mut unknown: Vec<String> = rows.iter().map(|row| row.string(0)).collect();
-    for standby in members.iter().filter(|member| member.is_standby) {
-        let own =
-            standby.session.run(&format!("SELECT btrim({RECEIVES_AS}, '''') FROM pg_stat_wal_receiver"))?;
-        let own = own.row(0).text(0).map(|name| shown_as(&name, standby.session.version()));
-        if let Some(number) = unknown.iter().position(|name| Some(name) == own.as_ref()) {
-            unknown.remove(number);
-        }
-    }
+    let unknown =
+        cluster::unknown_standbys(&members.iter().map(|member| &member.session).collect::<Vec<_>>())?;
     if !has_mark && !unknown.is_empty() {
         note(format!(
-            "warning: servers that are not given receive WAL from {}: {}. Each standby needs idgen too, and \"{}\" of at \
-             least {needed}, or it shuts down when it replays the first mark: give them all, or look at each before that.",
-            primary.server.name,
-            unknown.join(", "),
+            "warning: servers that are not given receive WAL: {unknown}. Each standby needs idgen too, and \"{}\" of at least \
+             {needed}, or it shuts down when it replays the first mark: give them all, or look at each before that.",
             limit(&primary.session)
         ));
     }
@@ -260,7 +254,7 @@ fn in_database<'a>(primary: &'a Member, database: &str, by_hand: &mut Vec<String
 
     // The path of new sessions comes from the database, from all databases, or from the server.
     let rows = session.query(
-        "SELECT path, concat_ws(', ', nullif(path, ''), quote_ident($1)), quote_ident($1)
+        "SELECT path, concat_ws(', ', nullif(path, ''), quote_ident($1))
          FROM (SELECT coalesce(
              (SELECT substr(setting, 13) FROM pg_db_role_setting, unnest(setconfig) AS setting
               WHERE setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))
@@ -270,7 +264,7 @@ fn in_database<'a>(primary: &'a Member, database: &str, by_hand: &mut Vec<String
                  (SELECT boot_val FROM pg_settings WHERE name = 'search_path')) END) AS path) AS p",
         &[&schema],
     )?;
-    let (new, quoted) = (rows.row(0).string(1), rows.row(0).string(2));
+    let new = rows.row(0).string(1);
     let Some(path) = rows.row(0).text(0) else {
         return refused(
             format!("the command line of {} sets \"search_path\"", primary.server.name),
@@ -286,17 +280,6 @@ fn in_database<'a>(primary: &'a Member, database: &str, by_hand: &mut Vec<String
         );
         let what = format!("set the search_path of database \"{database}\" to {new}");
         steps.push(Step { what, session, sql });
-    }
-    let roles = session.run(
-        "SELECT rolname, substr(setting, 13) FROM pg_db_role_setting JOIN pg_roles AS r ON r.oid = setrole,
-                unnest(CASE WHEN pg_column_size(setconfig) < 10000 THEN setconfig END) AS setting
-         WHERE setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))
-             AND starts_with(setting, 'search_path=') ORDER BY rolname",
-    )?;
-    for (role, path) in roles.iter().map(|row| (row.string(0), row.string(1))) {
-        if !names(&path, &schema) {
-            note(format!("The role {role} has a search_path of its own, {path}: append {quoted} to it."));
-        }
     }
     Ok(steps)
 }

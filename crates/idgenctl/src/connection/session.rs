@@ -84,37 +84,6 @@ impl Session {
         }
     }
 
-    /// Runs a COPY ... TO STDOUT, and passes on each line without its line break.
-    pub fn copy_out(&self, sql: &str, mut each: impl FnMut(&[u8])) -> Result {
-        self.sent(|| self.connection.send_query(sql))?;
-        self.wait(&mut Wait::begin())?;
-        match self.connection.result() {
-            Some(result) if result.status() == Status::CopyOut => {}
-            Some(result) => {
-                let _ = self.last_result();
-                return Err(self.failure(&result));
-            }
-            None => return Err(self.lost("no answer")),
-        }
-        let mut waits = Wait::begin();
-        loop {
-            match self.connection.copy_data(true) {
-                Ok(line) => {
-                    each(line.strip_suffix(b"\n").unwrap_or(&line));
-                    waits = Wait::begin();
-                    go_on()?;
-                }
-                Err(libpq::errors::Error::Backend(text)) if text == "COPY is done" => break,
-                Err(libpq::errors::Error::Backend(text)) if text == "COPY still in progress" => {
-                    self.step(&mut waits)?;
-                    self.connection.consume_input().map_err(|error| self.lost(&error))?;
-                }
-                Err(error) => return Err(self.lost(&error)),
-            }
-        }
-        self.last_result().map(drop)
-    }
-
     /// What the session of this process id waits for; none if it is working, or gone.
     pub fn cause(&self, pid: u32) -> Result<Option<String>> {
         // Before PostgreSQL 17, wait events do not name extensions.
@@ -155,7 +124,9 @@ impl Session {
 
     fn last_result(&self) -> Result<Rows> {
         let (mut last, mut rows, mut failure) = (None, Vec::new(), None);
-        let (mut waits, mut count, mut size) = (Wait::begin(), 0, 0);
+        let (mut count, mut size) = (0, 0);
+        let (began, say_at, pause) = (Instant::now(), waiting::SAY_AFTER, Duration::from_micros(100));
+        let mut waits = Wait { began, say_at, pause };
         loop {
             self.wait(&mut waits)?;
             let Some(result) = self.connection.result() else { break };
@@ -192,29 +163,24 @@ impl Session {
             self.connection.consume_input().map_err(|error| self.lost(&error))?;
             // libpq keeps notifications, and a hostile server may send them without end.
             while self.connection.notifies().is_some() {}
-            if self.connection.is_busy() {
-                self.step(waits)?;
+            if !self.connection.is_busy() {
+                break;
             }
+            let waited = waits.began.elapsed();
+            let is_late = self.patience.get().is_some_and(|patience| waited > patience)
+                || self.end.get().is_some_and(|end| Instant::now() > end);
+            let late = Error::late(&self.server, waited.as_secs_f64());
+            // The server would complete the statement, even a change, if it were not told.
+            go_on()
+                .and(if is_late { Err(late) } else { Ok(()) })
+                .inspect_err(|_| connecting::cancel(&self.connection))?;
+            if waited > waits.say_at {
+                waits.say_at = waited * 3;
+                self.say_why();
+            }
+            thread::sleep(waits.pause);
+            waits.pause = (waits.pause * 2).min(Duration::from_millis(20));
         }
-        Ok(())
-    }
-
-    /// Sleeps a moment, unless the time is up.
-    fn step(&self, waits: &mut Wait) -> Result {
-        let waited = waits.began.elapsed();
-        let is_late = self.patience.get().is_some_and(|patience| waited > patience)
-            || self.end.get().is_some_and(|end| Instant::now() > end);
-        let late = Error::late(&self.server, waited.as_secs_f64());
-        // The server would complete the statement, even a change, if it were not told.
-        go_on()
-            .and(if is_late { Err(late) } else { Ok(()) })
-            .inspect_err(|_| connecting::cancel(&self.connection))?;
-        if waited > waits.say_at {
-            waits.say_at = waited * 3;
-            self.say_why();
-        }
-        thread::sleep(waits.pause);
-        waits.pause = (waits.pause * 2).min(Duration::from_millis(20));
         Ok(())
     }
 
@@ -266,12 +232,6 @@ struct Wait {
     began: Instant,
     say_at: Duration,
     pause: Duration,
-}
-
-impl Wait {
-    fn begin() -> Wait {
-        Wait { began: Instant::now(), say_at: waiting::SAY_AFTER, pause: Duration::from_micros(100) }
-    }
 }
 
 pub struct Rows(Vec<Vec<Option<String>>>);

@@ -15,7 +15,7 @@ pub struct State {
     pub preloaded: bool,
     pub epoch_ms: Option<i64>,
     pub mark_ms: Option<i64>,
-    /// The setting in effect; empty for all shards.
+    /// The setting in effect; empty for all shards, and none if it lets the server mint for no shard.
     pub allowed_shards: Option<String>,
     pub closed_shards: Option<String>,
     pub max_ahead_ms: Option<i64>,

@@ -26,7 +26,6 @@ pub struct Facts {
     pub stateless: String,
     /// Whether the running server has preloaded idgen, and whether the next start will.
     pub preloads: [bool; 2],
-    pub has_citus: bool,
     pub fsync_off: bool,
     /// How far the mark is ahead of the server's clock.
     pub mark_ahead_s: Option<f64>,
@@ -80,15 +79,9 @@ pub struct Database {
 }
 
 impl Facts {
-    /// The shards that the server may mint for. With Citus, an empty list means none.
+    /// The shards that the server may mint for.
     pub fn shards(&self) -> Option<ShardSet> {
-        let parse = || {
-            let list = self.state.as_ref()?.allowed_shards.as_ref()?;
-            if self.has_citus && list.trim().is_empty() {
-                return Some(ShardSet::NONE);
-            }
-            ShardSet::parse(list).ok()
-        };
+        let parse = || ShardSet::parse(self.state.as_ref()?.allowed_shards.as_ref()?).ok();
         // A hostile server may send a list that takes long to parse.
         *self.shards.get_or_init(parse)
     }

@@ -11,7 +11,7 @@ use crate::idgen::columns;
 use crate::idgen::library;
 use crate::terminal::error::{Error, Result, refuse_any, refused};
 use crate::terminal::output::note;
-use crate::topology::cluster::{self, End, RECEIVES_AS, STANDBYS};
+use crate::topology::cluster;
 
 /// How far a move has got that can be continued.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -124,25 +124,10 @@ pub fn no_move(plan: &Plan<'_>, here: &[String]) -> Error {
     )
 }
 
-/// WAL senders to standbys that are not in the fleet.
+/// Standbys that are not in the fleet.
 pub fn unknown_standbys(side: &Side<'_>) -> Result<String> {
-    let (mut senders, mut standbys) = (Vec::new(), Vec::new());
-    for place in &side.places {
-        let session = place.session()?;
-        let port = session.value("SHOW port", &[])?.parse().ok();
-        let sent = format!(
-            "SELECT application_name, coalesce('at ' || host(client_addr), 'over a local socket') {STANDBYS}"
-        );
-        senders.extend(session.run(&sent)?.iter().map(|row| (row.string(0), row.string(1), port)));
-        let received = format!("SELECT btrim({RECEIVES_AS}, ''''), sender_port FROM pg_stat_wal_receiver");
-        standbys.extend(session.run(&received)?.iter().map(|row| (row.string(0), row.number(1).or(Some(0)))));
-    }
-    let from: Vec<End<'_>> = senders.iter().map(|(name, _, port)| ("", &**name, *port)).collect();
-    let to: Vec<End<'_>> = standbys.iter().map(|(name, port)| ("", &**name, *port)).collect();
-    let found = cluster::receivers(&from, &to);
-    let unknown = senders.iter().zip(found).filter(|(_, standby)| standby.is_none());
-    let unknown: Vec<String> = unknown.map(|((name, address, _), _)| format!("{name} {address}")).collect();
-    Ok(unknown.join(", "))
+    let sessions = side.places.iter().map(Place::session).collect::<Result<Vec<_>>>()?;
+    cluster::unknown_standbys(&sessions.iter().collect::<Vec<_>>())
 }
 
 /// Every standby must be in the fleet: once promoted, it would mint by its own list.

@@ -5,9 +5,7 @@ use std::time::Duration;
 use idgen_ids::id::min_id;
 
 use super::plan::Plan;
-use super::sides::Place;
 use crate::connection::waiting;
-use crate::idgen::columns;
 use crate::idgen::library::{self, Library};
 use crate::terminal::error::Result;
 use crate::terminal::output::note;
@@ -16,30 +14,30 @@ use crate::terminal::output::note;
 const CLIENTS_WAIT: Duration = Duration::from_secs(6);
 const WE_WAIT: Duration = Duration::from_secs(60);
 
-/// The greatest id in the schema's rows, which may contain ids from other servers.
-fn greatest(plan: &Plan<'_>, place: &Place<'_>) -> Result<i64> {
-    let session = place.session()?;
-    let mut columns = columns::minting(&session)?;
-    columns.retain(|column| plan.names.has(&column.schema));
-    columns::greatest_id(&session, &columns)
-}
-
 /// Advances the target past the present ids while clients still work, so that later only few are left. Fails if the
 /// target's clock is so far behind that clients would have to wait.
 pub fn rehearse(plan: &Plan<'_>) -> Result {
-    advance(plan, greatest(plan, plan.source.primary())?, WE_WAIT)?;
+    let session = plan.source.primary().session()?;
+    let next = Library::of(&session)?.advance(plan.shard, 0)?;
+    advance(plan, next, WE_WAIT)?;
+    advance(plan, present(plan)?, CLIENTS_WAIT)
+}
+
+/// Makes the target's ids greater than the source's bound, and than ids of the present: rows from elsewhere may have
+/// them.
+pub fn pass(plan: &Plan<'_>, bound: i64) -> Result {
+    let past = bound.max(present(plan)?);
+    note(format!("advancing the shard on the target past {past}"));
+    advance(plan, past, WE_WAIT / 2)
+}
+
+/// The least id of the present millisecond, by the source's clock.
+fn present(plan: &Plan<'_>) -> Result<i64> {
     let session = plan.source.primary().session()?;
     let now = session.value("SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint", &[])?;
     let epoch = library::needed_state(&session)?.epoch_ms.unwrap_or(0);
     let tick = now.parse::<i64>().unwrap_or(0).saturating_sub(epoch);
-    advance(plan, min_id(u64::try_from(tick).unwrap_or(0)), CLIENTS_WAIT)
-}
-
-/// Makes the target's ids greater than the source's bound, and than all ids in the copied rows.
-pub fn pass(plan: &Plan<'_>, bound: i64) -> Result {
-    let past = bound.max(greatest(plan, plan.target.primary())?);
-    note(format!("advancing the shard on the target past {past}"));
-    advance(plan, past, WE_WAIT / 2)
+    Ok(min_id(u64::try_from(tick).unwrap_or(0)))
 }
 
 /// Advances the target, waiting for a clock that is behind.

@@ -16,9 +16,6 @@ use crate::terminal::output::note;
 
 pub fn of(place: &Place<'_>) -> Result<ShardSet> {
     let state = library::state(&place.session()?)?.filter(|state| state.preloaded);
-    // With Citus, an empty list means no shard.
-    let state = state
-        .filter(|state| state.warning.as_ref().is_none_or(|warning| warning.code != "citus-without-list"));
     let list = state.and_then(|state| ShardSet::parse(&state.allowed_shards?).ok());
     list.ok_or_else(|| {
         let what = "does not preload idgen, or its list of shards is invalid or, with Citus, empty";

@@ -1,6 +1,5 @@
 //! The source and the target, each with its standbys.
 
-use std::iter;
 use std::ptr;
 use std::time::Duration;
 
@@ -142,7 +141,7 @@ impl Servers {
                 }
             }
         }
-        let (groups, unclear) = cluster::groups(seen.iter().map(Member::lineage));
+        let lineages: Vec<_> = seen.iter().map(Member::lineage).collect();
         let names =
             |places: &[usize]| places.iter().map(|n| &*seen[*n].server.name).collect::<Vec<_>>().join(", ");
         let mut members = [Vec::new(), Vec::new()];
@@ -165,19 +164,22 @@ impl Servers {
                      that takes no part in the move, with its standbys.",
                 );
             }
-            if let Some((standby, primaries)) = unclear.iter().find(|(_, any)| any.contains(&primary)) {
-                let (standby, primaries) = (names(&[*standby]), names(primaries));
-                return refused(
-                    format!(
-                        "{standby} may be a standby of any of these, which have its system identifier: {primaries}"
-                    ),
-                    "Nothing was changed. Give only the servers of one cluster with --server. To tell the standbys of both \
-                     apart, the primaries need different timelines, as a promotion gives them.",
-                );
+            members.push(primary);
+            for standby in (0..seen.len()).filter(|n| seen[*n].is_standby) {
+                let primaries = cluster::primaries_of(lineages[standby], &lineages);
+                if primaries == [primary] {
+                    members.push(standby);
+                } else if primaries.contains(&primary) {
+                    let (standby, primaries) = (names(&[standby]), names(&primaries));
+                    return refused(
+                        format!(
+                            "{standby} may be a standby of any of these, which have its system identifier: {primaries}"
+                        ),
+                        "Nothing was changed. Give only the servers of one cluster with --server. To tell the standbys of \
+                         both apart, the primaries need different timelines, as a promotion gives them.",
+                    );
+                }
             }
-            let group = groups.iter().filter(|group| group.primary == Some(primary));
-            *members =
-                iter::once(primary).chain(group.flat_map(|group| group.standbys.iter().copied())).collect();
         }
         let mut others = Vec::new();
         for other in seen.iter().filter(|other| !other.is_standby && !ptr::eq(other.server, self.from())) {
