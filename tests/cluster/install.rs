@@ -154,6 +154,17 @@ fn what_is_in_effect_later_or_from_elsewhere_is_kept() {
     other.run(r#"CREATE SCHEMA "Ids"; CREATE EXTENSION idgen SCHEMA "Ids""#);
     assert!(machine.paste("idgenctl enable other").0);
     assert_eq!(machine.answer_in("other", "SHOW search_path"), r#""$user", x, "Ids""#);
+
+    // A value of the command line is invisible to sessions.
+    admin.run("ALTER ROLE ALL RESET search_path");
+    admin.run("CREATE DATABASE third");
+    machine.server.stop("fast");
+    machine.server.up_with("-c search-path=mine");
+    let (done, said) = machine.paste("idgenctl enable third");
+    assert!(!done && said.contains("sets \"search_path\""), "{said}");
+    machine.server.run("ALTER DATABASE third SET search_path = mine, \"Of all\", \"a; DROP\"");
+    assert!(machine.paste("idgenctl enable third").0);
+    assert_eq!(machine.answer_in("third", "SHOW search_path"), "mine, \"Of all\", \"a; DROP\", idgen");
 }
 
 /// With a missing library in its list, the server would not start.

@@ -18,9 +18,7 @@ use crate::clients::{
 };
 use crate::fleet::File;
 use crate::moment::is_reached;
-use crate::process::{
-    assert_says, client_program, ends, idgenctl, kill, permitted, refused, run, said, write_program,
-};
+use crate::process::{assert_says, ends, idgenctl, kill, permitted, refused, run, said, write_program};
 use crate::server::relay::Fate::{self, Lost, Passes};
 use crate::server::relay::When::{self, After, Before};
 use crate::server::relay::{Caught, Relay};
@@ -272,115 +270,6 @@ fn a_shard_moves_under_load() {
     run(the_move(&target, &source));
     assert!(source.value::<i64>("INSERT INTO insta5.users DEFAULT VALUES RETURNING id") > greatest);
     assert_eq!(place(&source).1, "0-8191");
-}
-
-/// Mints for shard 5 as fast as it can, with the configuration that the session has once read, and for a while after
-/// the shard is closed, and records the last id.
-const ATTACKER: &str = "
-    CREATE TABLE public.minted (who text, last bigint, refused integer);
-    CREATE FUNCTION public.mint(who text) RETURNS integer LANGUAGE plpgsql AS $$
-    DECLARE last bigint; refused integer := 0;
-    BEGIN
-        WHILE refused < 300 LOOP
-            BEGIN
-                -- One statement, whose plan outlives the function.
-                FOR last IN SELECT CALL FROM (SELECT generate_series(1, 1000000000)) AS n LOOP END LOOP;
-            EXCEPTION WHEN SQLSTATE '55000' OR undefined_function THEN refused := refused + 1; PERFORM pg_sleep(0.01);
-            END;
-        END LOOP;
-        INSERT INTO public.minted VALUES (who, last, refused);
-        RETURN 1;
-    END $$;";
-
-/// Promise: no id is on both servers, whatever still mints on the source with the old configuration when the shard is
-/// closed there, and keeps trying. The move waits for none of these sessions.
-#[test]
-fn nobody_mints_what_the_target_mints() {
-    let (source, target) = two_empty_servers();
-    source.restart_with(&["autovacuum_naptime = 1s"]);
-    let schema = "CREATE SCHEMA insta5; CREATE TABLE insta5.users (id bigint DEFAULT snowflake_next_id(5))";
-    run_as_owner(&source, schema);
-    let databases = ["ordinary", "dropped", "uncommitted", "vacuumed", "sender", "batches", "stopped", "js"];
-    for database in databases {
-        source.run(&format!("CREATE DATABASE \"{database}\""));
-        let call = match database {
-            "batches" => "idgen.snowflake_next_ids(5, 100000)",
-            "js" => "idgen.snowflake_next_id_js(5)",
-            _ => "idgen.snowflake_next_id(5)",
-        };
-        let mut client = source.connect_to(database);
-        if database != "uncommitted" {
-            client.run("CREATE SCHEMA idgen; CREATE EXTENSION idgen SCHEMA idgen");
-        }
-        client.run(&ATTACKER.replace("CALL", call));
-    }
-    let before: i64 = source.value("SELECT snowflake_next_id(5)");
-    let js_before: i64 = source.value("SELECT snowflake_next_id_js(5)");
-    let mint = |database: &'static str, first: &'static str| {
-        let mut client = source.connect_to(database);
-        let pid: i32 = client.value("SELECT pg_backend_pid()");
-        client.run(first);
-        (pid, thread::spawn(move || client.batch_execute("SELECT public.mint('session'); COMMIT").unwrap()))
-    };
-    let mut threads: Vec<_> =
-        ["ordinary", "dropped", "batches", "js"].map(|name| mint(name, "BEGIN").1).into();
-    threads.push(mint("uncommitted", "BEGIN; CREATE SCHEMA idgen; CREATE EXTENSION idgen SCHEMA idgen").1);
-    let (stopped, thread) = mint("stopped", "BEGIN");
-    threads.push(thread);
-    let worker = "CREATE TABLE t AS SELECT n FROM generate_series(1, 1000) AS n;
-                  CREATE FUNCTION f(n integer) RETURNS integer IMMUTABLE LANGUAGE plpgsql AS $$
-                  BEGIN
-                      IF (SELECT backend_type FROM pg_stat_activity WHERE pid = pg_backend_pid()) = 'autovacuum worker'
-                      THEN RETURN public.mint('worker');
-                      END IF;
-                      RETURN 1;
-                  END $$;
-                  CREATE INDEX ON t (f(n)) WHERE n = 1; UPDATE t SET n = n WHERE n > 1";
-    source.connect_to("vacuumed").run(worker);
-    source.run("CHECKPOINT");
-    let mut psql = client_program("psql");
-    let connection = format!("{} replication=database", source.target("sender"));
-    psql.args(["-X", "-d", &connection, "-c", "BASE_BACKUP", "-c", "SELECT public.mint('sender')"]);
-    psql.stdout(Stdio::null());
-    threads.push(thread::spawn(move || assert!(psql.status().unwrap().success())));
-    // All of them mint now.
-    source.wait_until(
-        "SELECT count(DISTINCT datname) = 8 FROM pg_stat_activity WHERE backend_xmin IS NOT NULL AND datname <> 'postgres'",
-    );
-    source.connect_to("dropped").run("DROP EXTENSION idgen");
-
-    Meddler::between(&source, &target).succeeds(&[], CLOSING, |_| {
-        // The session stops in the middle of a call, perhaps after reading the clock, but without the shard's lock.
-        loop {
-            source.signal("STOP", stopped);
-            let mints = "SET statement_timeout = '1s'; SELECT snowflake_next_id(5)";
-            if source.connect().batch_execute(mints).is_ok() {
-                break;
-            }
-            source.signal("CONT", stopped);
-        }
-    });
-    let first: i64 = target.value("INSERT INTO insta5.users DEFAULT VALUES RETURNING id");
-    let js_first: i64 = target.value("SELECT snowflake_next_id_js(5)");
-    source.signal("CONT", stopped);
-    // All of them have ended.
-    source.wait_until(
-        "SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_xmin IS NOT NULL AND datname <> 'postgres'",
-    );
-    threads.into_iter().for_each(|thread| thread.join().unwrap());
-    for database in databases {
-        let mut client = source.connect_to(database);
-        assert!(is_reached(60, || client.value("SELECT count(*) > 0 FROM public.minted")), "{database}");
-        // On a slow machine, a batch or a worker may have started too late to mint anything.
-        let last: Option<i64> = client.value("SELECT max(last) FROM public.minted WHERE refused = 300");
-        assert!(last.is_some() || database != "ordinary");
-        let Some(last) = last else { continue };
-        let (before, first) = if database == "js" { (js_before, js_first) } else { (before, first) };
-        assert!(
-            before < last && last < first,
-            "{database}: {before}, {last} of the source, {first} of the target"
-        );
-    }
 }
 
 /// A move that fails is undone: the source has the shard, its rows and its clients as before.
