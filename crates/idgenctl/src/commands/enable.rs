@@ -1,16 +1,13 @@
 //! `idgenctl enable`: prepares a database and its servers for idgen, or verifies that they are prepared.
 
-use pg_formats::lists;
-
 use crate::cli::Cli;
 use crate::connection::session::Session;
 use crate::idgen::library::{self, State, Warning};
 use crate::idgen::preload::{Keeper, Preload};
-use crate::idgen::privileges::{MAY_CREATE, new_schema};
+use crate::idgen::privileges::new_schema;
 use crate::terminal::error::{Error, Result, refused};
 use crate::terminal::output::{self, note};
 use crate::terminal::signals;
-use crate::terminal::text::quoted;
 use crate::topology::cluster;
 use crate::topology::fleet::{Fleet, Member};
 
@@ -44,15 +41,14 @@ pub fn run(cli: &Cli, database: &str) -> Result<u8> {
             Keeper::Patroni | Keeper::Operator => {}
         }
     }
-    let mut by_hand = Vec::new();
     if let Some(primary) = primary {
         room(&members, primary)?;
         // A server preloads idgen only after everything else has succeeded.
-        steps.splice(0..0, in_database(primary, database, &mut by_hand)?);
+        steps.splice(0..0, in_database(primary, database)?);
     }
     make(cli, &steps, &format!("Enable idgen in database \"{database}\"?"))?;
 
-    let (mut restart, mut states) = (Vec::new(), Vec::new());
+    let (mut restart, mut states, mut by_hand) = (Vec::new(), Vec::new(), Vec::new());
     for member in &members {
         let (name, preload) = (&member.server.name, Preload::of(&member.session)?);
         if preload.has_idgen {
@@ -208,107 +204,44 @@ fn make(cli: &Cli, steps: &[Step], question: &str) -> Result {
     Ok(())
 }
 
-/// The steps in the database. Others are left to the user.
-fn in_database<'a>(primary: &'a Member, database: &str, by_hand: &mut Vec<String>) -> Result<Vec<Step<'a>>> {
+/// Creates the extension, unless the database has it, and appends its schema to the search_path: a superuser's call can
+/// find nothing of others in a schema that is new. That of an existing extension is the user's choice.
+fn in_database<'a>(primary: &'a Member, database: &str) -> Result<Option<Step<'a>>> {
     let session = &primary.session;
-    let mut steps = Vec::new();
-    let rows = session.run(
-        "SELECT nspname, extversion, default_version
-         FROM pg_extension JOIN pg_namespace AS n ON n.oid = extnamespace
-              LEFT JOIN pg_available_extensions ON name = extname
-         WHERE extname = 'idgen'",
-    )?;
-    let schema = match rows.iter().next() {
-        Some(row) => {
-            if row.text(1) != row.text(2) {
-                by_hand.push(format!(
-                    "database \"{database}\" has version {} of idgen, and the files are of another: run ALTER EXTENSION \
-                     idgen UPDATE there",
-                    row.string(1)
-                ));
-            }
-            row.string(0)
-        }
-        None => {
-            check_unused(session, database)?;
-            // In one transaction: if another session creates the schema first, all of it fails. Event triggers may call
-            // functions of other roles.
-            let sql = format!(
-                "SET LOCAL session_replication_role = replica; {}; CREATE EXTENSION idgen SCHEMA idgen",
-                new_schema(session, SCHEMA)?
-            );
-            let what = format!("create the extension in the schema idgen of database \"{database}\"");
-            steps.push(Step { what, session, sql });
-            SCHEMA.into()
-        }
-    };
-    let dangers = dangers(session, &schema)?;
-    if !dangers.is_empty() {
-        by_hand.push(format!(
-            "a superuser who calls idgen in schema {} may call a function of another role, so this command does not append \
-             that schema to a search_path: look at what is there ({dangers})",
-            quoted(&schema)
-        ));
-        return Ok(steps);
+    if session.run("SELECT FROM pg_extension WHERE extname = 'idgen'")?.len() > 0 {
+        return Ok(None);
     }
-
+    check_unused(session, database)?;
     // The path of new sessions comes from the database, from all databases, or from the server.
-    let rows = session.query(
-        "SELECT path, concat_ws(', ', nullif(path, ''), quote_ident($1))
-         FROM (SELECT coalesce(
+    let rows = session.run(
+        "SELECT coalesce(
              (SELECT substr(setting, 13) FROM pg_db_role_setting, unnest(setconfig) AS setting
               WHERE setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))
                   AND setrole = 0 AND starts_with(setting, 'search_path=') ORDER BY setdatabase DESC LIMIT 1),
              CASE WHEN pg_read_file('postmaster.opts') !~* 'search[-_]path' THEN coalesce(
                  (SELECT setting FROM pg_file_settings WHERE lower(name) = 'search_path' ORDER BY seqno DESC LIMIT 1),
-                 (SELECT boot_val FROM pg_settings WHERE name = 'search_path')) END) AS path) AS p",
-        &[&schema],
+                 (SELECT boot_val FROM pg_settings WHERE name = 'search_path')) END)",
     )?;
-    let new = rows.row(0).string(1);
     let Some(path) = rows.row(0).text(0) else {
         return refused(
             format!("the command line of {} sets \"search_path\"", primary.server.name),
             "Nothing was changed. Set the same one for the database by ALTER DATABASE ... SET search_path, and try again.",
         );
     };
-    if !names(&path, &schema) {
-        // Nothing is called while the path is set, and it need not be parsed.
-        let sql = format!(
-            "SELECT set_config('search_path', {}, true); ALTER DATABASE {} SET search_path FROM CURRENT",
-            Session::literal(&new),
-            Session::identifier(database)
-        );
-        let what = format!("set the search_path of database \"{database}\" to {new}");
-        steps.push(Step { what, session, sql });
-    }
-    Ok(steps)
-}
-
-/// Whether a search_path names a schema, in any case.
-fn names(path: &str, schema: &str) -> bool {
-    let is_it = |name: &String| name == schema || name.to_lowercase() == schema;
-    lists::elements(path).is_some_and(|names| names.iter().any(is_it))
-}
-
-/// Finds what could make a superuser who calls idgen call another function: roles that are not superusers, but could
-/// create objects in the schema or change the extension; and functions that share a name with one of idgen.
-fn dangers(session: &Session, schema: &str) -> Result<String> {
-    let own = "SELECT objid FROM pg_depend JOIN pg_extension AS e ON refobjid = e.oid AND extname = 'idgen'
-               WHERE refclassid = 'pg_extension'::regclass AND classid = 'pg_proc'::regclass AND deptype = 'e'";
+    let path = if path.is_empty() { SCHEMA.into() } else { format!("{path}, {SCHEMA}") };
+    // In one transaction: if another session creates the schema first, all of it fails. Event triggers may call functions
+    // of other roles. While the path is set, nothing is called, and it need not be parsed.
     let sql = format!(
-        "SELECT concat_ws('; ', 'it may be changed by ' || (
-             SELECT string_agg(rolname, ', ' ORDER BY rolname) FROM pg_roles AS r
-             WHERE NOT rolsuper AND r.oid <> 'pg_database_owner'::regrole
-                 AND ({MAY_CREATE} OR pg_has_role(r.oid, nspowner, 'MEMBER')
-                      OR EXISTS (SELECT FROM pg_extension WHERE extname = 'idgen' AND extnamespace = n.oid
-                                     AND pg_has_role(r.oid, extowner, 'MEMBER')))),
-             'these are not of idgen: ' || (
-             SELECT string_agg(oid::regprocedure::text, ', ') FROM pg_proc
-             WHERE pronamespace = n.oid AND oid NOT IN ({own})
-                 AND proname IN (SELECT proname FROM pg_proc WHERE oid IN ({own}))))
-         FROM pg_namespace AS n WHERE nspname = $1"
+        "SET LOCAL session_replication_role = replica; {}; CREATE EXTENSION idgen SCHEMA idgen;
+         SELECT set_config('search_path', {}, true); ALTER DATABASE {} SET search_path FROM CURRENT",
+        new_schema(session, SCHEMA)?,
+        Session::literal(&path),
+        Session::identifier(database)
     );
-    Ok(session.query(&sql, &[schema])?.row(0).string(0))
+    let what = format!(
+        "create the extension in the schema idgen of database \"{database}\", and set its search_path to {path}"
+    );
+    Ok(Some(Step { what, session, sql }))
 }
 
 /// Checks that the schema does not exist: functions that another role has left there could be called in idgen's place.
