@@ -124,21 +124,26 @@ fn each_misconfiguration_of_a_running_fleet_is_found() {
         "DROP ROLE large; ALTER ROLE other SET idgen.shard = 5",
         &["shard-not-allowed one"],
     );
+    one.connect_to("app").run("CREATE DOMAIN own AS bigint DEFAULT idgen.snowflake_next_id()");
+    for column in ["bigint DEFAULT idgen.snowflake_next_id()", "own"] {
+        change(
+            (&one, "app"),
+            &format!(
+                "CREATE ROLE tenant; CREATE TABLE his (id {column}); ALTER ROLE tenant SET idgen.shard = 5;
+                 ALTER TABLE his OWNER TO tenant; REVOKE EXECUTE ON FUNCTION idgen.snowflake_next_id() FROM PUBLIC;
+                 GRANT USAGE ON SCHEMA idgen TO tenant"
+            ),
+            "GRANT EXECUTE ON FUNCTION idgen.snowflake_next_id() TO PUBLIC; DROP TABLE his;
+             REVOKE USAGE ON SCHEMA idgen FROM tenant; DROP ROLE tenant",
+            &["rights-missing one"],
+        );
+    }
+    // The extension mints for this shard on the other server.
     change(
-        (&one, "app"),
-        "CREATE ROLE tenant; CREATE TABLE his (id bigint DEFAULT idgen.snowflake_next_id());
-         ALTER ROLE tenant SET idgen.shard = 5;
-         ALTER TABLE his OWNER TO tenant; REVOKE EXECUTE ON FUNCTION idgen.snowflake_next_id() FROM PUBLIC;
-         GRANT USAGE ON SCHEMA idgen TO tenant",
-        "GRANT EXECUTE ON FUNCTION idgen.snowflake_next_id() TO PUBLIC; DROP TABLE his;
-         REVOKE USAGE ON SCHEMA idgen FROM tenant; DROP ROLE tenant",
-        &["rights-missing one"],
-    );
-    change(
-        (&one, "app"),
+        (&two, "template1"),
         "CREATE SCHEMA idgen_portable; CREATE SEQUENCE idgen_portable.shard_5",
         "DROP SCHEMA idgen_portable CASCADE",
-        &["portable-edition one"],
+        &["portable-edition two"],
     );
     change(
         (&one, "postgres"),
@@ -150,9 +155,10 @@ fn each_misconfiguration_of_a_running_fleet_is_found() {
     // Only what a move leaves behind counts as moved, not what has such a name.
     let moved = "CREATE SCHEMA a_moved; CREATE TABLE a_moved.t (id bigint DEFAULT snowflake_next_id(5000))";
     change((&one, "postgres"), moved, "DROP SCHEMA a_moved CASCADE", &["shard-not-allowed one"]);
-    let kept = "CREATE SCHEMA a; COMMENT ON SCHEMA a IS 'idgenctl keeps the name of a schema that has moved'";
-    let undo = "DROP SCHEMA a, a_moved CASCADE";
-    change((&one, "postgres"), &format!("{kept}; {moved}"), undo, &[]);
+    for comment in ["idgenctl keeps the name of a schema that has moved", "idgenctl move 5 of 1/1"] {
+        let kept = format!("CREATE SCHEMA a; COMMENT ON SCHEMA a IS '{comment}'; {moved}");
+        change((&one, "postgres"), &kept, "DROP SCHEMA a, a_moved CASCADE", &[]);
+    }
     change(
         (&one, "postgres"),
         "SELECT snowflake_close_shard(5), snowflake_close_shard(5000)",
@@ -382,9 +388,11 @@ fn others_than_standbys_may_acknowledge() {
         .unwrap();
     one.wait_until("SELECT count(*) = 1 FROM pg_stat_replication WHERE application_name = 'keeper'");
     fleet.until_found(&[]);
-    for (names, found) in
-        [("FIRST 2 (one_b, keeper)", &[][..]), ("ANY 1 (one_b, keeper)", &["sync-not-a-standby one"])]
-    {
+    for (names, found) in [
+        ("FIRST 2 (one_b, keeper)", &[][..]),
+        ("ANY 1 (one_b, keeper)", &["sync-not-a-standby one"]),
+        ("keeper", &["sync-not-a-standby one"]),
+    ] {
         let _lines = Lines::of(&one, &[&format!("synchronous_standby_names = '{names}'")]);
         fleet.until_found(found);
     }

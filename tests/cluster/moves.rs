@@ -283,7 +283,25 @@ fn a_move_that_fails_is_undone() {
         "CREATE TABLE insta5.moods (id bigint DEFAULT snowflake_next_id(5), CHECK (public.accepted()));
                  INSERT INTO insta5.moods DEFAULT VALUES;";
     run_as_owner(&source, moods);
-    target.run(&format!("{function} false"));
+    target.run(&format!("{function} true"));
+    // What has no rights but those by default would get more there, or its owner could not mint.
+    for (make, undo, why) in [
+        (
+            "ALTER DEFAULT PRIVILEGES FOR ROLE app GRANT SELECT ON TABLES TO PUBLIC",
+            "ALTER DEFAULT PRIVILEGES FOR ROLE app REVOKE SELECT ON TABLES FROM PUBLIC",
+            "these rights: SELECT on table insta5_moving.",
+        ),
+        (
+            "REVOKE EXECUTE ON FUNCTION snowflake_next_id(integer) FROM PUBLIC",
+            "GRANT EXECUTE ON FUNCTION snowflake_next_id(integer) TO PUBLIC",
+            "app lacks EXECUTE on idgen.snowflake_next_id",
+        ),
+    ] {
+        target.run(make);
+        refused(the_move(&source, &target), &[why, "undone: the source has the shard"]);
+        target.run(undo);
+    }
+    target.run("CREATE OR REPLACE FUNCTION public.accepted() RETURNS boolean RETURN false");
     let diaries = Load { servers: &[&source], mint: MINT, retried: &GONE }.during(|| {
         refused(the_move(&source, &target), &["moods_check", "undone: the source has the shard"]);
     });
@@ -336,6 +354,8 @@ const REFUSED: &str = r#"
     CREATE SUBSCRIPTION s CONNECTION '' PUBLICATION s WITH (connect = false); ALTER SUBSCRIPTION s ENABLE; \
         INSERT INTO pg_subscription_rel SELECT oid, 'insta5.users'::regclass, 'r' FROM pg_subscription => subscription s \
         => ALTER SUBSCRIPTION s DISABLE; ALTER SUBSCRIPTION s SET (slot_name = NONE); DROP SUBSCRIPTION s
+    CREATE SCHEMA idgen_portable; CREATE SEQUENCE idgen_portable.shard_5 => the portable edition in postgres \
+        => DROP SCHEMA idgen_portable CASCADE
     CREATE TABLE t (id bigint DEFAULT snowflake_next_id(5)) => shard 5: public.t.id in database postgres => DROP TABLE t
     ALTER TABLE insta5.photos ALTER id SET DEFAULT snowflake_next_id(6) => mints for more than one shard: {5, 6} \
         => ALTER TABLE insta5.photos ALTER id SET DEFAULT snowflake_next_id(5)
@@ -366,9 +386,7 @@ fn a_move_is_checked_first() {
     check(&target, "may mint for shard 5");
     target.set("idgen.allowed_shards", "1-4");
     source.set("idgen.allowed_shards", "1-4");
-    let nothing = "the source may not mint for shard 5, so there is nothing to move\n\
-                   hint: If it should, set idgen.allowed_shards = '1-5'";
-    check(&target, nothing);
+    check(&target, "the source may not mint for shard 5, so there is nothing to move");
     source.set("idgen.allowed_shards", "5");
     check(&target, "an empty list would mean all");
     source.set("idgen.allowed_shards", "3-5, 7");
@@ -723,6 +741,7 @@ fn a_new_schema_of_the_name_is_not_taken_for_the_old_one() {
     meddler.kills(meddler.moves(&[]), OPENING);
     let reasons = ["NOT undone, because the target may already mint"];
     meddler.fails(meddler.moves(&["--finish"]), (Before, Target, "snowflake_advance"), |_| Lost, &reasons);
+    run_as_owner(&target, "COMMENT ON SCHEMA insta5_moving IS 'of its owner'");
     run(move_with(&["--finish"], &source, &target));
     source.run(FORGET);
     let back = Meddler::between(&target, &source);
@@ -930,7 +949,7 @@ fn names_are_data() {
 /// is down, or if clients would have to wait for the target's clock.
 #[test]
 fn a_target_that_would_keep_clients_waiting_is_refused() {
-    let (source, target, _) = two_servers();
+    let (source, target, meddler) = two_servers();
     let check = |why: &str| refused_first(the_move(&source, &target), &[why]);
     // Clients of the target would queue behind a rehearsal that waits.
     for server in [&source, &target] {
@@ -940,6 +959,9 @@ fn a_target_that_would_keep_clients_waiting_is_refused() {
     let mut holder = target.connect();
     holder.run("BEGIN; LOCK TABLE o");
     check("CONSTRAINT o_n_fkey FOREIG, waits for pid");
+    holder.run("ROLLBACK");
+    let waits = ["has to wait for a lock", "undone: the source has the shard"];
+    meddler.fails(meddler.moves(&[]), CLOSED, |_| holder.run("BEGIN; LOCK TABLE o"), &waits);
     holder.run("ROLLBACK");
     target.set_clock(-10.0);
     check("(22023)");

@@ -1,5 +1,7 @@
 //! The marker of a move, which outlives a run of the program.
 
+use std::collections::HashMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::connection::session::Session;
@@ -11,6 +13,17 @@ const MARKER: &str = "idgenctl_move_";
 
 /// The comment of the empty schema that keeps the name on the source. It belongs to a superuser, too.
 pub const KEPT: &str = "idgenctl keeps the name of a schema that has moved";
+
+/// The empty schemas of superusers that keep the name of a schema in a session's database, with their comments.
+pub fn kept(session: &Session) -> Result<HashMap<String, String>> {
+    let rows = session.query(
+        "SELECT nspname, comment FROM pg_namespace AS n JOIN pg_roles AS r ON r.oid = nspowner
+              CROSS JOIN obj_description(n.oid, 'pg_namespace') AS comment
+         WHERE rolsuper AND (comment = $1 OR starts_with(comment, 'idgenctl move '))",
+        &[KEPT],
+    )?;
+    Ok(rows.iter().map(|row| (row.string(0), row.string(1))).collect())
+}
 
 /// A move that has begun and not ended, as its marker describes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -125,3 +125,22 @@ pub fn minting(session: &Session) -> Result<Vec<Column>> {
         })
         .collect())
 }
+
+/// Which owners of tables with minting columns, in this schema or in all, may not mint.
+pub fn owners_without_rights(session: &Session, schema: &str) -> Result<Vec<String>> {
+    let rows = session.query(
+        r"SELECT DISTINCT format('%I lacks EXECUTE on %I.%I', rolname, n.nspname, proname)
+          FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = pronamespace
+               JOIN pg_depend ON refclassid = 'pg_proc'::regclass AND refobjid = p.oid
+               CROSS JOIN LATERAL (
+                   SELECT adrelid FROM pg_attrdef AS a WHERE classid = 'pg_attrdef'::regclass AND a.oid = objid
+                   UNION ALL
+                   SELECT attrelid FROM pg_attribute WHERE classid = 'pg_type'::regclass AND atttypid = objid
+               ) AS used (relation) JOIN pg_class AS c ON c.oid = relation JOIN pg_namespace AS t ON t.oid = relnamespace
+               JOIN pg_roles AS r ON r.oid = relowner
+          WHERE prolang = 13 AND prosrc LIKE 'snowflake\_next\_id%\_wrapper'
+            AND NOT has_function_privilege(r.oid, p.oid, 'EXECUTE') AND $1::text IN ('', t.nspname::text) ORDER BY 1",
+        &[schema],
+    )?;
+    Ok(rows.iter().map(|row| row.string(0)).collect())
+}

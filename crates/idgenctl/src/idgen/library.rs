@@ -102,9 +102,9 @@ impl Library<'_> {
     }
 
     fn id(&self, function: &str, types: &str, arguments: &str) -> Result<i64> {
-        let answer = self.call(function, types, "bigint", arguments)?;
-        let what = format!("{} returned \"{answer}\" instead of an id", self.0.server());
-        answer.parse().map_err(|_| Error::refused(what, "Is that PostgreSQL?"))
+        let answer = self.call(function, types, "bigint", arguments)?.parse();
+        answer
+            .map_err(|_| Error::refused(format!("{} returned no id", self.0.server()), "Is that PostgreSQL?"))
     }
 
     /// Calls a function. Its effect on the library survives the rollback, as with a sequence, and its definition does

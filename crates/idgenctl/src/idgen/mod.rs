@@ -2,5 +2,6 @@
 
 pub mod columns;
 pub mod library;
+pub mod portable;
 pub mod preload;
 pub mod privileges;

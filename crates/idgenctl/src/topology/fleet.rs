@@ -152,10 +152,6 @@ pub struct Member<'a> {
 }
 
 impl Member<'_> {
-    pub fn of(server: &Server) -> Result<Member<'_>> {
-        Member::with(server, server.connect()?)
-    }
-
     pub fn with(server: &Server, session: Session) -> Result<Member<'_>> {
         let rows = session.run(&format!(
             "SELECT system_identifier, pg_is_in_recovery(), current_setting('is_superuser'), {HAS_PATRONI},

@@ -73,7 +73,8 @@ pub struct Database {
     pub columns: Vec<Column>,
     /// Privileges that owners of the columns lack.
     pub missing_rights: Vec<String>,
-    pub has_portable: bool,
+    /// The shards that the portable edition mints for there; none if it does not.
+    pub portable: Option<ShardSet>,
     /// Schemas whose move from here has begun and not ended.
     pub moving: Vec<String>,
 }

@@ -21,6 +21,8 @@ const LIMIT_S: f64 = 1.0;
 /// a missing server proves nothing. What a server reports is left out only if another one reports the same.
 pub fn judge(all: &[Facts], names: &[&str], all_answer: bool) -> Vec<Finding> {
     let mut found = two_primaries(all);
+    let used = used(all);
+    let lists: Vec<_> = used.iter().map(|(facts, list)| (&*facts.name, *list)).collect();
     for facts in all {
         let same = all.iter().find(|other| other.identity == facts.identity);
         let same = same.filter(|other| !ptr::eq(*other, facts));
@@ -30,9 +32,10 @@ pub fn judge(all: &[Facts], names: &[&str], all_answer: bool) -> Vec<Finding> {
         found.extend(server_rules::judge(facts, needs));
         // A standby has the same databases as its primary.
         let primaries: Vec<&Facts> = all.iter().filter(|other| may_follow(facts, other, all)).collect();
-        let shown: Vec<Finding> = primaries.iter().flat_map(|other| server_rules::inside(other)).collect();
+        let shown: Vec<Finding> =
+            primaries.iter().flat_map(|other| server_rules::inside(other, &lists)).collect();
         let shown: HashSet<_> = shown.iter().map(Finding::content).collect();
-        let inside = server_rules::inside(facts).into_iter();
+        let inside = server_rules::inside(facts, &lists).into_iter();
         found.extend(inside.filter(|finding| !shown.contains(&finding.content())));
         found.extend(primaries.iter().flat_map(|primary| differences(primary, facts)));
         if !facts.is_standby {
@@ -45,7 +48,7 @@ pub fn judge(all: &[Facts], names: &[&str], all_answer: bool) -> Vec<Finding> {
             strangers.iter().map(|to| facts.found(STANDBY_NOT_IN_FLEET, &[&quoted(&to.name), &to.address])),
         );
     }
-    found.extend(overlaps(all));
+    found.extend(overlaps(&used));
     found.extend(epochs(all));
     found.extend(clocks(all));
     found
@@ -100,7 +103,7 @@ fn strangers<'a>(facts: &'a Facts, all: &[Facts]) -> Vec<&'a Receiver> {
     };
     // Several may have one name, and one server may be listed under two.
     let may_be = |standby: &&Facts| {
-        standby.is_standby && standby.identity != facts.identity && !is_of_another(standby)
+        standby.sender_port.is_some() && standby.identity != facts.identity && !is_of_another(standby)
     };
     for standby in all.iter().filter(may_be).filter(|standby| seen.insert(&standby.identity)) {
         let place = missing.iter().position(|to| is_it(standby, facts, to));
@@ -129,8 +132,9 @@ fn synchronous(primary: &Facts, all: &[Facts], fleet: &[&str], all_answer: bool)
     if all_answer && !unknown.is_empty() {
         found.push(primary.found(SYNC_NAME_UNKNOWN, &[&some(&unknown)]));
     }
-    if let Some(other) = candidates.iter().find(|other| !other.is_standby)
-        && candidates.len() > names.needed
+    let others: Vec<_> = candidates.iter().filter(|other| !other.is_standby).collect();
+    if let Some(other) = others.first()
+        && (candidates.len() > names.needed || others.len() >= names.needed)
     {
         found.push(primary.found(SYNC_NOT_A_STANDBY, &[&quoted(&other.name)]));
     }
@@ -152,32 +156,37 @@ fn differences(primary: &Facts, standby: &Facts) -> Vec<Finding> {
     found
 }
 
-/// Shards that two clusters have in common. A standby counts if its list is not that of a primary.
-fn overlaps(all: &[Facts]) -> Vec<Finding> {
-    let (mut found, mut lists): (_, Vec<(&Facts, ShardSet)>) = (Vec::new(), Vec::new());
-    for facts in all {
-        let is_like = |other| may_follow(facts, other, all) && other.shards() == facts.shards();
-        let is_used = |other: &Facts| other.system == facts.system && other.has_idgen();
-        let Some(own) = facts.shards().filter(|_| all.iter().any(is_used)) else { continue };
-        if all.iter().any(is_like) {
-            continue;
-        }
+/// Whether a server's cluster uses idgen.
+fn is_used(facts: &Facts, all: &[Facts]) -> bool {
+    all.iter().any(|other| other.system == facts.system && other.has_idgen())
+}
+
+/// The lists of the servers of clusters that use idgen. A standby counts if its list is not that of a primary.
+fn used(all: &[Facts]) -> Vec<(&Facts, ShardSet)> {
+    let list = |facts| {
+        let is_like = |other: &Facts| may_follow(facts, other, all) && other.shards() == facts.shards();
+        let counts = is_used(facts, all) && !all.iter().any(is_like);
+        facts.shards().filter(|_| counts).map(|list| (facts, list))
+    };
+    all.iter().filter_map(list).collect()
+}
+
+/// Shards that two clusters have in common.
+fn overlaps(used: &[(&Facts, ShardSet)]) -> Vec<Finding> {
+    let overlap = |(place, (facts, own)): (usize, &(&Facts, ShardSet))| {
         // Two primaries with the same system identifier are a finding of their own.
-        let others = lists.iter().filter(|(other, _)| other.system != facts.system);
-        let with: Vec<String> = others
-            .filter_map(|(other, list)| Some(format!("{} ({})", other.name, common(&own, list)?)))
-            .collect();
-        if !with.is_empty() {
-            found.push(facts.found(LISTS_OVERLAP, &[&some(&with)]));
-        }
-        lists.push((facts, own));
-    }
-    found
+        let others = used[..place].iter().filter(|(other, _)| other.system != facts.system);
+        let with =
+            others.filter_map(|(other, list)| Some(format!("{} ({})", other.name, common(own, list)?)));
+        let with: Vec<String> = with.collect();
+        (!with.is_empty()).then(|| facts.found(LISTS_OVERLAP, &[&some(&with)]))
+    };
+    used.iter().enumerate().filter_map(overlap).collect()
 }
 
 /// Epochs that differ: of a standby from those of all primaries, and of a primary from those before it.
 fn epochs(all: &[Facts]) -> Vec<Finding> {
-    let epoch = |facts: &Facts| facts.state.as_ref()?.epoch_ms;
+    let epoch = |facts: &Facts| facts.state.as_ref().filter(|_| is_used(facts, all))?.epoch_ms;
     let text = |ms: i64| {
         let second = idgen_ids::epoch::utc(ms).filter(|_| ms % 1000 == 0);
         second.unwrap_or_else(|| format!("{ms} ms"))
@@ -302,8 +311,10 @@ mod tests {
     /// report, nor how they differ.
     #[test]
     fn nobody_hides_the_findings_of_another() {
-        let honest = Facts { identity: "a".into(), fsync_off: true, ..server("b", false, 0.0) };
-        assert_eq!(found(&[server("a", false, 0.0), honest]), ["same-server b", "fsync-off b"]);
+        let honest =
+            Facts { identity: "a".into(), databases: of_app(50), fsync_off: true, ..server("b", false, 0.0) };
+        let found_of_both = found(&[server("a", false, 0.0), honest]);
+        assert_eq!(found_of_both, ["library-missing a", "same-server b", "fsync-off b", "library-missing b"]);
 
         let honest = || {
             let standby = Facts {
@@ -357,6 +368,18 @@ mod tests {
             let [primary, standby, other] = honest();
             says(&[liar, primary, standby, other]);
         }
+    }
+
+    /// Promise: a standby that receives nothing is not taken for another machine that receives WAL under its name.
+    #[test]
+    fn a_machine_with_the_name_of_a_standby_is_found() {
+        let to = Receiver { name: "s".into(), is_standby: true, flushes: true, ..Receiver::default() };
+        let primary = Facts { receivers: vec![to], synchronous: "s".into(), ..server("p", false, 0.0) };
+        let standby = Facts { known_as: "s".into(), ..server("s", true, 0.0) };
+        let mut all = [primary, standby];
+        assert_eq!(found(&all), ["standby-not-in-fleet p"]);
+        all[1].sender_port = Some(0);
+        assert!(found(&all).is_empty());
     }
 
     /// Promise: what a standby has in common with its primary is reported once.

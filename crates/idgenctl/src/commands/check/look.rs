@@ -6,14 +6,16 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use idgen_ids::shard_set::ShardSet;
+
 use super::facts::{Database, Facts, Receiver, ShardSetting};
 use super::finding::Finding;
 use super::table::{SERVER_NOT_SEEN, UNREACHABLE};
-use crate::commands::marker::{Begun, KEPT};
+use crate::commands::marker::{self, Begun};
 use crate::connection::server::Server;
 use crate::connection::session::{Row, Session};
 use crate::idgen::preload::{Keeper, Preload};
-use crate::idgen::{columns, library};
+use crate::idgen::{columns, library, portable};
 use crate::terminal::error::{Error, Result, refused};
 use crate::terminal::text::{cut, plain, said};
 use crate::topology::clock;
@@ -228,51 +230,28 @@ fn inside(server: &Server, database: &str, oid: &str, limit: Duration) -> Result
     }
     let rows = session.run(
         "SELECT (SELECT extversion FROM pg_extension WHERE extname = 'idgen'),
-                EXISTS (SELECT FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace
-                        WHERE nspname = 'idgen_portable' AND relkind = 'S' AND relname ~ '^(shard|js)_[0-9]+$'),
                 to_regclass('pg_catalog.pg_dist_partition') IS NOT NULL",
     )?;
-    let (extension, has_portable) = (rows.row(0).text(0), rows.row(0).is_true(1));
-    let of_citus = if rows.row(0).is_true(2) {
+    let extension = rows.row(0).text(0);
+    let portable = Some(portable::shards(&session)?).filter(|shards| *shards != ShardSet::NONE);
+    let of_citus = if rows.row(0).is_true(1) {
         "SELECT logicalrelid::oid FROM pg_catalog.pg_dist_partition"
     } else {
         ""
     };
     let of_citus: HashSet<u32> = session.run(of_citus)?.iter().filter_map(|row| row.number(0)).collect();
-    // The OID of the language C is fixed.
-    let rights = session.run(
-        r"WITH uses AS (
-              SELECT rolname, r.oid AS role, proname, p.oid AS function, nspname, n.oid AS schema
-              FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = pronamespace
-                   JOIN pg_depend ON refclassid = 'pg_proc'::regclass AND refobjid = p.oid
-                                     AND classid = 'pg_attrdef'::regclass
-                   JOIN pg_attrdef AS d ON d.oid = objid JOIN pg_class AS c ON c.oid = adrelid
-                   JOIN pg_roles AS r ON r.oid = relowner
-              WHERE prolang = 13 AND prosrc LIKE 'snowflake\_next\_id%\_wrapper'
-          )
-          SELECT format('%I lacks EXECUTE on %I.%I', rolname, nspname, proname) FROM uses
-          WHERE NOT has_function_privilege(role, function, 'EXECUTE')
-          UNION
-          SELECT format('%I lacks USAGE on schema %I', rolname, nspname) FROM uses
-          WHERE NOT has_schema_privilege(role, schema, 'USAGE') ORDER BY 1",
-    )?;
-    let missing_rights = rights.iter().map(|row| row.string(0)).collect();
+    let missing_rights = columns::owners_without_rights(&session, "")?;
     let mut columns = columns::minting(&session)?;
-    let kept = session.query(
-        "SELECT nspname FROM pg_namespace AS n JOIN pg_roles AS r ON r.oid = nspowner
-         WHERE rolsuper AND obj_description(n.oid, 'pg_namespace') = $1",
-        &[KEPT],
-    )?;
-    let kept: HashSet<String> = kept.iter().map(|row| row.string(0)).collect();
-    // No one inserts into the tables that a move has closed. What a name alone says does not count.
+    let kept = marker::kept(&session)?;
+    // No one inserts into the tables that a move has closed or copied. What a name alone says does not count.
     columns.retain(|column| {
         let before = column.schema.strip_suffix("_moved").or(column.schema.strip_suffix("_moving"));
-        !before.is_some_and(|name| kept.contains(name))
+        !before.is_some_and(|name| kept.contains_key(name))
     });
     // All nodes of Citus have these tables, and the node that runs the statement mints or refuses.
     for column in columns.iter_mut().filter(|column| of_citus.contains(&column.relation)) {
         column.shard = None;
     }
     let moving = Begun::all(&session)?.into_iter().map(|begun| begun.schema).collect();
-    Ok(Database { extension, columns, missing_rights, has_portable, moving, ..Database::default() })
+    Ok(Database { extension, columns, missing_rights, portable, moving, ..Database::default() })
 }

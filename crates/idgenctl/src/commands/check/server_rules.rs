@@ -28,14 +28,14 @@ const OF_CLOCKS: &str = "clock-jumped clock-behind clock-before-epoch mark-in-fu
 const OF_OTHERS: &str = "citus-without-list clock-jumps-unchecked epoch-of-mark mark-not-durable mark-removed no-mark no-room \
                          range-ends range-used-up setting-not-accepted setting-refused sync-too-few";
 
-/// Findings about a server. Most of them only matter if idgen is used there.
+/// Findings about a server, which only matter if idgen is used there.
 pub fn judge(facts: &Facts, needs_idgen: bool) -> Vec<Finding> {
+    if !needs_idgen {
+        return Vec::new();
+    }
     let mut found = Vec::from_iter(facts.fsync_off.then(|| facts.found(FSYNC_OFF, &[])));
     let prepared = facts.prepared.map(|(count, age_s)| (count, span(age_s)));
     found.extend(prepared.map(|(count, age)| facts.found(PREPARED_TRANSACTIONS, &[&count, &age])));
-    if !needs_idgen {
-        return found;
-    }
     let Some(state) = &facts.state else {
         found.push(facts.found(LIBRARY_MISSING, &[&facts.stateless]));
         return found;
@@ -60,8 +60,8 @@ pub fn judge(facts: &Facts, needs_idgen: bool) -> Vec<Finding> {
     found
 }
 
-/// Findings about roles and databases.
-pub fn inside(facts: &Facts) -> Vec<Finding> {
+/// Findings about roles and databases. `others` are the lists of servers that mint.
+pub fn inside(facts: &Facts, others: &[(&str, ShardSet)]) -> Vec<Finding> {
     let mut found = Vec::new();
     let forbidden = |ShardSetting { role, shard, .. }: &ShardSetting| {
         let whose = if role.is_empty() { "all roles".into() } else { format!("role {}", quoted(role)) };
@@ -75,8 +75,9 @@ pub fn inside(facts: &Facts) -> Vec<Finding> {
         let finding = (!texts.is_empty()).then(|| facts.found(SHARD_NOT_ALLOWED, &[&some(&texts)]));
         found.extend(finding.map(|finding| finding.in_database(&settings[0].database)));
     }
+    let set: HashSet<_> = facts.shards_set.iter().map(|set| (&*set.database, &*set.role)).collect();
     for database in &facts.databases {
-        let of_database = in_database(facts, database);
+        let of_database = in_database(facts, database, &set, others);
         found.extend(of_database.into_iter().map(|finding| finding.in_database(&database.name)));
     }
     found
@@ -95,14 +96,22 @@ fn of_warning(facts: &Facts, warning: &Warning) -> Finding {
     facts.finding(code, severity, &message, &hint.collect::<String>())
 }
 
-fn in_database(facts: &Facts, database: &Database) -> Vec<Finding> {
-    let Database { not_seen, extension, columns, missing_rights, has_portable, moving, .. } = database;
+fn in_database(
+    facts: &Facts,
+    database: &Database,
+    set: &HashSet<(&str, &str)>,
+    others: &[(&str, ShardSet)],
+) -> Vec<Finding> {
+    let Database { not_seen, extension, columns, missing_rights, portable, moving, .. } = database;
     let mut found = Vec::from_iter(not_seen.as_ref().map(|why| facts.found(DATABASE_NOT_SEEN, &[why])));
     let versions = extension.as_ref().zip(facts.state.as_ref().map(|state| &state.version));
     let differ = versions.filter(|(own, of_library)| own != of_library);
     found.extend(differ.map(|(own, of_library)| facts.found(UPDATE_OUTSTANDING, &[own, of_library])));
-    let has_both = *has_portable && (extension.is_some() || !columns.is_empty());
-    found.extend(has_both.then(|| facts.found(PORTABLE_EDITION, &[])));
+    let with = others
+        .iter()
+        .filter_map(|(name, list)| Some(format!("{name} ({})", common(portable.as_ref()?, list)?)));
+    let with: Vec<String> = with.collect();
+    found.extend((!with.is_empty()).then(|| facts.found(PORTABLE_EDITION, &[&some(&with)])));
     let rights = (!missing_rights.is_empty()).then(|| some(missing_rights));
     found.extend(rights.map(|rights| facts.found(RIGHTS_MISSING, &[&rights])));
     found.extend(moving.iter().map(|schema| facts.found(MOVE_NOT_ENDED, &[&quoted(schema)])));
@@ -115,11 +124,10 @@ fn in_database(facts: &Facts, database: &Database) -> Vec<Finding> {
         let shard = column.shard.filter(|shard| !facts.allows(*shard))?;
         Some(format!("the default of {column} for shard {shard}"))
     }));
-    let here = |set: &&ShardSetting| set.database.is_empty() || set.database == database.name;
     // A role that is not the owner may have set it for itself only.
-    let roles: HashSet<&str> = facts.shards_set.iter().filter(here).map(|set| &*set.role).collect();
+    let is_set_for = |role: &str| set.contains(&("", role)) || set.contains(&(&*database.name, role));
     found.extend(of_columns(SHARD_UNSET, &|column| {
-        let is_set = roles.contains("") || roles.contains(&*column.owner);
+        let is_set = is_set_for("") || is_set_for(&column.owner);
         (column.mints == Mints::OfSession && !is_set).then(|| column.to_string())
     }));
     found.extend(of_columns(COLUMN_TOO_SMALL, &|column| {
@@ -132,10 +140,9 @@ fn in_database(facts: &Facts, database: &Database) -> Vec<Finding> {
 }
 
 impl Facts {
-    /// Whether the server may mint for a shard, as far as is known. A number that is out of range is not a shard.
+    /// Whether the server may mint for a shard, as far as is known.
     fn allows(&self, shard: i32) -> bool {
-        let Ok(shard) = Shard::try_from(shard) else { return true };
-        self.shards().is_none_or(|set| set.contains(shard))
+        Shard::try_from(shard).is_ok_and(|shard| self.shards().is_none_or(|set| set.contains(shard)))
     }
 }
 

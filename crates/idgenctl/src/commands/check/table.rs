@@ -107,14 +107,14 @@ kinds! {
     SHARD_UNSET: "shard-unset", Note, Any, "no idgen.shard is set for the defaults of {}",
         "Each session has to set it.";
     EPOCH_DIFFERS: "epoch-differs", Error, Any, "idgen.epoch is {} here, and {}",
-        "Give a standby that of its primary. Otherwise leave it: a change stops minting once there are ids.";
+        "The epoch of ids never changes: correct a server whose epoch is not that of its ids.";
 
     COLUMN_TOO_SMALL: "column-too-small", Error, Any, "ids do not fit into {}",
         "Have their owners make them bigint, which rewrites the tables under a lock.";
     RIGHTS_MISSING: "rights-missing", Error, Any, "owners of columns that mint lack privileges: {}",
         "Grant them, if these roles are to mint.";
     PORTABLE_EDITION: "portable-edition", Error, Any,
-        "the portable edition is installed too, and mints the same ids",
+        "the portable edition mints for shards that these mint for: {}",
         "Let clients use only one of them.";
     MOVE_NOT_ENDED: "move-not-ended", Error, Any,
         "a move of schema {} is under way or was interrupted",
@@ -140,7 +140,7 @@ kinds! {
     ASYNCHRONOUS: "asynchronous", Note, Own, "no standby is synchronous: a failover may repeat ids",
         "If it must not, name one that streams in synchronous_standby_names.";
     SYNC_NAME_UNKNOWN: "sync-name-unknown", Warning, Own, "synchronous_standby_names contains unknown names: {}",
-        "Add the server to the fleet under that name, or correct the name.";
+        "Correct a name that no server has. Add another one to the fleet under it.";
     SYNC_NOT_A_STANDBY: "sync-not-a-standby", Warning, Own,
         "{} may acknowledge in the place of a standby, and cannot be promoted",
         "Once the standbys stream, name only them in synchronous_standby_names.";

@@ -1,5 +1,7 @@
 //! Checks that run while clients keep working. They change nothing.
 
+use idgen_ids::shard_set::ShardSet;
+
 use super::lists;
 use super::names::{look_for, shown};
 use super::plan::Plan;
@@ -9,6 +11,7 @@ use crate::commands::marker::Begun;
 use crate::connection::session::Session;
 use crate::idgen::columns;
 use crate::idgen::library;
+use crate::idgen::portable;
 use crate::terminal::error::{Error, Result, refuse_any, refused};
 use crate::terminal::output::note;
 use crate::topology::cluster;
@@ -32,9 +35,8 @@ pub fn state(plan: &Plan<'_>) -> Result<Option<At>> {
     let (here, there) = (names.on(&plan.source.primary().session()?)?, names.on(&target.session()?)?);
     let kept = names.kept(&target.session()?)?;
     // The comment of the copy alone proves nothing, because the copy's owner can write it.
-    let has_copy = there == [&*names.moving]
-        && kept.as_ref() == Some(&plan.names.mark)
-        && plan.comment_on(target, &names.moving)?.as_ref() == Some(&plan.names.mark);
+    let may_be_copy = there == [&*names.moving] && kept.as_ref() == Some(&plan.names.mark);
+    let has_copy = may_be_copy && plan.comment_on(target, &names.moving)?.as_ref() == Some(&plan.names.mark);
     let other = plan
         .others
         .iter()
@@ -97,7 +99,8 @@ pub fn state(plan: &Plan<'_>) -> Result<Option<At>> {
                 begun.marker()
             ),
         ),
-        Some(begun) if begun.opened && has_copy => Ok(Some(At::Opened)),
+        // It may have the only rows.
+        Some(begun) if begun.opened && may_be_copy => Ok(Some(At::Opened)),
         Some(begun) if !begun.opened && is_free && is_open != is_closed => {
             Ok(Some(if is_open { At::Open } else { At::Moving }))
         }
@@ -179,13 +182,13 @@ pub fn lists(plan: &Plan<'_>, at: At) -> Result {
     if matches!(at, At::Open | At::Moving) && lists::of(target)?.contains(plan.shard) {
         return refused(
             format!("the target may mint for shard {shard}"),
-            "It needs a list in idgen.allowed_shards without the shard. An empty list means all.",
+            "Check that nothing there uses the shard, and take it out of idgen.allowed_shards. An empty list means all.",
         );
     }
     if plan.begun.is_none() && !list.contains(plan.shard) {
         return refused(
             format!("the source may not mint for shard {shard}, so there is nothing to move"),
-            format!("If it should, set idgen.allowed_shards = '{}' there.", list.with(plan.shard)),
+            "Add it to the list there only if no other server has it.",
         );
     }
     lists::without(plan, &list).map(drop)
@@ -198,23 +201,27 @@ pub fn surroundings(plan: &Plan<'_>) -> Result {
     let mut others = Vec::new();
     for row in source.query("SELECT datname FROM pg_database WHERE datallowconn", &[])?.iter() {
         let database = row.string(0);
-        let minting = source.session_in(Some(&database)).and_then(|session| columns::minting(&session));
-        let minting = minting.unwrap_or_else(|error| {
+        let look = source.session_in(Some(&database));
+        let look = look.and_then(|session| Ok((columns::minting(&session)?, portable::shards(&session)?)));
+        let (minting, portable) = look.unwrap_or_else(|error| {
             note(format!(
                 "database {database} of the source cannot be examined, and calls there for the shard will fail: {error}"
             ));
-            Vec::new()
+            (Vec::new(), ShardSet::NONE)
         });
+        others.extend(portable.contains(plan.shard).then(|| format!("the portable edition in {database}")));
         let is_other = |column: &&columns::Column| {
             column.shard == Some(plan.shard.into()) && (database != own || !plan.names.has(&column.schema))
         };
         others
             .extend(minting.iter().filter(is_other).map(|column| format!("{column} in database {database}")));
     }
+    let there = portable::shards(&plan.target.primary().session()?)?.contains(plan.shard);
+    others.extend(there.then(|| "the portable edition on the target".into()));
     refuse_any(
         &others.join(", "),
-        format!("other schemas of the source mint for shard {}", i32::from(plan.shard)),
-        "Give them another shard, or move them into the schema.",
+        format!("others mint for shard {}", i32::from(plan.shard)),
+        "Give them another shard, or move them into the schema. Only one edition may mint for a shard.",
     )?;
     ties(&source.session()?, &plan.names.schema)
 }

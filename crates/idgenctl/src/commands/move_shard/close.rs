@@ -47,8 +47,8 @@ pub fn close(run: &mut Run<'_>) -> Result<i64> {
         // Clients that insert a referencing row alone lock its table first, and the referenced one for the check of the
         // key. Those that insert both rows lock in the other order.
         match try_to_close(plan, &run.turn, if tries % 2 == 1 { "DESC" } else { "ASC" }) {
-            // lock_not_available, or a deadlock, which fails here and not in the client.
-            Err(error) if matches!(error.code(), "55P03" | "40P01") => {
+            // lock_not_available, or a deadlock, which fails here and not in the client, or a table that was just dropped.
+            Err(error) if matches!(error.code(), "55P03" | "40P01" | "42P01") => {
                 signals::pause(Duration::from_millis(100 * (1 + tries * 3 % 5)))?;
                 Ok(None)
             }

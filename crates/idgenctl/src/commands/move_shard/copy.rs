@@ -98,8 +98,8 @@ pub fn rehearse(plan: &Plan<'_>) -> Result {
         return Ok(());
     }
     refused(
-        "the target does not accept the definitions: see above",
-        "Nothing was changed. Create what the target lacks there, and GRANT CREATE ON DATABASE to the owner, who must also own \
+        "the definitions were not restored: see above",
+        "Nothing was changed. If a table was just dropped, try again. Create what the target lacks there, and GRANT CREATE ON DATABASE to the owner, who must also own \
          what is in the schema, or be a member of its owners.",
     )
 }
@@ -117,13 +117,13 @@ pub fn copy(plan: &Plan<'_>) -> Result<Session> {
     let end = format!("{}; COMMIT;", set_comment(moving, &plan.names.mark));
     // Its owner may wait for our lock, and pg_dump behind the owner.
     if dump_into(plan, &[&of(moving), &snapshot, "--lock-wait-timeout=10s"], &end, false)? {
-        return Ok(locks);
+        return rights::compare(plan).map(|()| locks);
     }
     refused("the rows were not copied: see above", "Correct that, and try again.")
 }
 
-/// Pipes pg_dump into psql, and returns whether both succeeded. A trial gives up rather than wait for a lock, behind which
-/// clients of the target would queue: pg_dump resets lock_timeout.
+/// Pipes pg_dump into psql, and returns whether both succeeded. It gives up rather than wait for a lock, behind which
+/// clients of the target would queue, or for a server that hangs: a trial at once, because pg_dump resets lock_timeout.
 fn dump_into(plan: &Plan<'_>, options: &[&str], end: &str, is_trial: bool) -> Result<bool> {
     let fail = |error: io::Error| Error::refused(format!("the copy failed: {error}"), "Try again.");
     let (reader, mut writer) = io::pipe().map_err(fail)?;
@@ -140,7 +140,7 @@ fn dump_into(plan: &Plan<'_>, options: &[&str], end: &str, is_trial: bool) -> Re
     programs.start(pg_dump.stdout(writer.try_clone().map_err(fail)?)).map_err(fail)?;
     drop((psql, pg_dump));
     let mut writer = Some(writer);
-    let mut shown = Instant::now();
+    let (mut shown, mut stuck) = (Instant::now(), 0);
     loop {
         if let Some(status) = programs.0[0].0.try_wait().map_err(fail)? {
             // Without the final COMMIT, psql has rolled back.
@@ -158,14 +158,15 @@ fn dump_into(plan: &Plan<'_>, options: &[&str], end: &str, is_trial: bool) -> Re
             }
         }
         if shown.elapsed() > Duration::from_secs(5) {
+            let waits = show_progress(plan).unwrap_or_else(|error| {
+                note(format!("{error}"));
+                true
+            });
             shown = Instant::now();
-            // The copy does not depend on it.
-            let waits = show_progress(plan).unwrap_or(false);
-            if is_trial && waits {
-                return refused(
-                    "the rehearsal has to wait for a lock: see above",
-                    "Nothing was changed. Try again when that transaction has ended.",
-                );
+            stuck = if waits { stuck + 1 } else { 0 };
+            if stuck > if is_trial { 0 } else { 3 } {
+                let what = "what was to be restored has to wait for a lock or for a server: see above";
+                return refused(what, "Try again when that transaction has ended, and both servers answer.");
             }
         }
         signals::pause(Duration::from_millis(20))?;

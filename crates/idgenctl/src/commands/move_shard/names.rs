@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::commands::marker::{Begun, KEPT};
+use crate::commands::marker::{self, Begun, KEPT};
 use crate::connection::session::Session;
 use crate::idgen::privileges::new_schema;
 use crate::terminal::error::Result;
@@ -62,13 +62,7 @@ impl Names {
 
     /// The comment of the empty schema of a superuser that keeps the name in a database.
     pub fn kept(&self, session: &Session) -> Result<Option<String>> {
-        let rows = session.query(
-            "SELECT comment FROM pg_namespace AS n JOIN pg_roles AS r ON r.oid = nspowner
-                  CROSS JOIN obj_description(n.oid, 'pg_namespace') AS comment
-             WHERE nspname = $1 AND rolsuper AND (comment = $2 OR starts_with(comment, 'idgenctl move '))",
-            &[&self.schema, KEPT],
-        )?;
-        Ok(rows.row(0).text(0))
+        Ok(marker::kept(session)?.remove(&self.schema))
     }
 
     /// Whether a move is at work on the target, or has broken off there.

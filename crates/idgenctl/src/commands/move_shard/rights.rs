@@ -3,8 +3,12 @@
 //! superuser. The owner must not run code of third roles either, so everything that the schema uses belongs to
 //! superusers or the owner, on both servers. No one else can replace it before the restore.
 
+use std::collections::BTreeSet;
+
 use super::plan::Plan;
+use super::sides::Place;
 use crate::connection::session::Session;
+use crate::idgen::columns;
 use crate::idgen::privileges::MAY_CREATE;
 use crate::terminal::error::{Result, refuse_any};
 
@@ -72,7 +76,8 @@ fn refuse_objects_of_others(plan: &Plan<'_>, session: &Session, name: &str) -> R
         &others,
         format!("{} must not restore what others may have written", plan.owner),
         "Give --owner as the role that owns the schema or, if several roles own parts, as a member of all. Give a schema of a \
-         superuser, and what is in it, to an ordinary role. Have other roles drop their own objects, or revoke them.",
+         superuser, and what is in it, to an ordinary role. Have other roles drop their own objects, and revoke default \
+         privileges, which a superuser can do by ALTER DEFAULT PRIVILEGES FOR ROLE.",
     )
 }
 
@@ -195,4 +200,42 @@ pub fn check_roles(plan: &Plan<'_>) -> Result {
         &[&roles],
     )?;
     refuse_any(&missing, "the target lacks roles that the schema names", "Create them there.")
+}
+
+/// Checks that the copy gives everyone the same rights: a dump does not say that an object has none but those that it has
+/// by default, and the default privileges of the role that restores it add to these. Not all releases know MAINTAIN.
+pub fn compare(plan: &Plan<'_>) -> Result {
+    let rights = |place: &Place<'_>| -> Result<BTreeSet<String>> {
+        let rows = place.query(
+            "SELECT format('%s%s on %s for %s', privilege_type, CASE WHEN is_grantable THEN ' WITH GRANT OPTION' END,
+                           pg_describe_object(class, object, part), coalesce(quote_ident(rolname), 'PUBLIC'))
+             FROM pg_namespace AS n CROSS JOIN LATERAL (
+                 SELECT 'pg_namespace'::regclass, n.oid, 0, coalesce(nspacl, acldefault('n', nspowner))
+                 UNION ALL
+                 SELECT 'pg_class'::regclass, oid, 0, coalesce(relacl, acldefault((CASE relkind WHEN 'S' THEN 's' ELSE 'r' END)::\"char\", relowner))
+                 FROM pg_class WHERE relnamespace = n.oid
+                 UNION ALL
+                 SELECT 'pg_class'::regclass, attrelid, attnum, attacl
+                 FROM pg_attribute JOIN pg_class AS c ON c.oid = attrelid WHERE relnamespace = n.oid
+                 UNION ALL
+                 SELECT 'pg_proc'::regclass, oid, 0, coalesce(proacl, acldefault('f', proowner)) FROM pg_proc WHERE pronamespace = n.oid
+                 UNION ALL
+                 SELECT 'pg_type'::regclass, oid, 0, coalesce(typacl, acldefault('T', typowner)) FROM pg_type WHERE typnamespace = n.oid
+                 ) AS o (class, object, part, acl) CROSS JOIN aclexplode(acl) LEFT JOIN pg_roles AS r ON r.oid = grantee
+             WHERE nspname = $1 AND privilege_type <> 'MAINTAIN'",
+            &[&plan.names.moving],
+        )?;
+        Ok(rows.iter().map(|row| row.string(0)).collect())
+    };
+    let (here, there) = (rights(plan.source.primary())?, rights(plan.target.primary())?);
+    let lacking =
+        columns::owners_without_rights(&plan.target.primary().session()?, &plan.names.moving)?.join(", ");
+    refuse_any(&lacking, "owners may not mint on the target", "Grant them what they lack there.")?;
+    let differ = here.symmetric_difference(&there).take(5).cloned().collect::<Vec<_>>();
+    refuse_any(
+        &differ.join(", "),
+        "only the original or only the copy has these rights",
+        "Compare ALTER DEFAULT PRIVILEGES of the roles that own what is in the schema, or grant and revoke the rights by name \
+         on the source.",
+    )
 }

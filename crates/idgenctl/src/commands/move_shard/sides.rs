@@ -119,7 +119,8 @@ impl Servers {
     /// Connects to all servers, of which an undo only needs the source, and finds the standbys. Primaries come first.
     pub fn find(&self, is_undo: bool) -> Result<Found<'_>> {
         let (mut seen, mut away): (Vec<Member<'_>>, _) = (Vec::new(), Vec::new());
-        for (server, member) in self.fleet.servers.iter().zip(self.fleet.each(Member::of)) {
+        let reached = self.fleet.each(|server| Member::with(server, server.connect()?));
+        for (server, member) in self.fleet.servers.iter().zip(reached) {
             match member {
                 Ok(member) => {
                     if let Some(other) = seen.iter().find(|other| other.identity == member.identity) {
