@@ -21,24 +21,18 @@ pub fn run(cli: &Cli, database: &str) -> Result<u8> {
     let primary = members.last().filter(|member| !member.is_standby);
     let mut steps = Vec::new();
     for Member { server, session, .. } in &members {
-        loads(session)?;
+        // With a missing library in its list, the server would not start.
+        session.run("LOAD 'idgen'").map_err(|error| {
+            let hint = "Nothing was changed. Install idgen for that server, and try again.";
+            Error::refused(format!("the library of idgen cannot be loaded: {error}"), hint)
+        })?;
         let preload = Preload::of(session)?;
-        match preload.keeper {
-            _ if preload.will_have_idgen() => {}
-            Keeper::CommandLine => {
-                return refused(
-                    format!("the command line of {} sets \"shared_preload_libraries\"", server.name),
-                    "Nothing was changed. Add idgen to the list there, restart the server, and try again.",
-                );
-            }
-            Keeper::Files => {
-                let libraries = preload.next.iter().map(String::as_str).chain([SCHEMA]);
-                let list = libraries.map(Session::literal).collect::<Vec<_>>().join(", ");
-                let what = format!("have {} preload {list}", server.name);
-                let sql = format!("ALTER SYSTEM SET shared_preload_libraries = {list}");
-                steps.push(Step { what, session, sql });
-            }
-            Keeper::Patroni | Keeper::Operator => {}
+        if preload.keeper == Keeper::Files && !preload.will_have_idgen() {
+            let libraries = preload.next.iter().map(String::as_str).chain([SCHEMA]);
+            let list = libraries.map(Session::literal).collect::<Vec<_>>().join(", ");
+            let what = format!("have {} preload {list}", server.name);
+            let sql = format!("ALTER SYSTEM SET shared_preload_libraries = {list}");
+            steps.push(Step { what, session, sql });
         }
     }
     if let Some(primary) = primary {
@@ -48,41 +42,39 @@ pub fn run(cli: &Cli, database: &str) -> Result<u8> {
     }
     make(cli, &steps, &format!("Enable idgen in database \"{database}\"?"))?;
 
-    let (mut restart, mut states, mut by_hand) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut restart, mut left, mut stuck) = (Vec::new(), false, false);
     for member in &members {
         let (name, preload) = (&member.server.name, Preload::of(&member.session)?);
         if preload.has_idgen {
-            states.push((member, library::needed_state(&member.session)?));
+            stuck |= !mints(member, &library::needed_state(&member.session)?);
         } else if preload.will_have_idgen() {
             restart.push(name.as_str());
         } else {
-            by_hand.push(match preload.keeper {
-                Keeper::Patroni => format!(
-                    "{name} is run by Patroni: append idgen to shared_preload_libraries with patronictl edit-config, and run \
-                     patronictl restart"
-                ),
-                Keeper::Operator => format!(
-                    "ALTER SYSTEM is disabled on {name}: append idgen to shared_preload_libraries where its \
-                     configuration is kept, and restart it"
-                ),
-                _ => format!("another line of the files of {name} is in effect: look at pg_file_settings there"),
-            });
+            left = true;
+            let what = match preload.keeper {
+                Keeper::Patroni => {
+                    "Patroni sets shared_preload_libraries: append idgen with patronictl edit-config, and run \
+                                    patronictl restart"
+                }
+                _ => {
+                    "append idgen to shared_preload_libraries, which ALTER SYSTEM does not set there, and restart it"
+                }
+            };
+            note(format!("left to do on {name}: {what}; then run the same command again"));
         }
     }
-    let stuck = states.iter().filter(|(member, state)| !say_whether_it_mints(member, state)).count();
-    if stuck > 0 {
+    if stuck {
         note("hint: Run idgenctl check, do what it says, and run the same command again.");
     }
-    by_hand.iter().for_each(|what| note(format!("left to do: {what}, and run the same command again")));
     if !restart.is_empty() {
         let order = if restart.len() > 1 { ", in this order" } else { "" };
         let way = if members.iter().any(|member| member.has_patroni) { " with patronictl" } else { "" };
         let servers = restart.join(", then ");
         note(format!("Now restart {servers}{order}{way}, and run the same command again."));
-    } else if primary.is_some() && by_hand.is_empty() && stuck == 0 {
+    } else if primary.is_some() && !left && !stuck {
         note(format!("idgen is enabled in database \"{database}\"."));
     }
-    Ok(u8::from(stuck > 0 || !by_hand.is_empty()))
+    Ok(u8::from(stuck || left))
 }
 
 /// The servers in restart order: the primary comes last. Standbys may be prepared before it, without it.
@@ -105,8 +97,8 @@ fn cluster<'a>(fleet: &'a Fleet, database: &str) -> Result<Vec<Member<'a>>> {
     )))
 }
 
-/// Reports whether a server mints, or could once it is promoted; and if not, why.
-fn say_whether_it_mints(member: &Member, state: &State) -> bool {
+/// Reports and returns whether a server mints, or could once it is promoted; and if not, why.
+fn mints(member: &Member, state: &State) -> bool {
     let severe = |warning: &&Warning| warning.severity == "error" || !state.mints;
     let problem = state.error.as_ref().map(|error| &error.message);
     let problem = problem.or(state.warning.as_ref().filter(severe).map(|warning| &warning.message));
@@ -120,16 +112,6 @@ fn say_whether_it_mints(member: &Member, state: &State) -> bool {
     let why = problem.map(|problem| format!(": {problem}")).unwrap_or_default();
     note(format!("{}{} {what}{why}", if mints { "" } else { "error: " }, member.server.name));
     mints
-}
-
-/// Checks that a server can load the library: with a missing library in its list, it would not start.
-fn loads(session: &Session) -> Result {
-    let Err(error) = session.run("LOAD 'idgen'") else { return Ok(()) };
-    let Error::Sql { message, .. } = &error else { return Err(error) };
-    refused(
-        format!("{} cannot load the library of idgen: {message}", session.server()),
-        "Nothing was changed. Install idgen for that server, and try again.",
-    )
 }
 
 /// Checks that each server has room for the mark: without it, the first mark would take a standby down.
