@@ -203,7 +203,7 @@ fn a_list_on_the_command_line_is_left_alone() {
     let file = || machine.answer("SELECT pg_read_file('postgresql.auto.conf')");
     let before = file();
     let (done, said) = machine.paste(&block_of_the_readme());
-    assert!(!done && said.contains("which ALTER SYSTEM does not set there"), "{said}");
+    assert!(!done && said.contains("which ALTER SYSTEM does not do there"), "{said}");
     assert_eq!((machine.restarts(), file()), (0, before));
     start("dict_snowball,idgen");
     assert!(machine.paste(ENABLE).0);

@@ -528,7 +528,10 @@ fn what_idgenctl_says_to_do_under_patroni_is_enough() {
     parameter("fsync=on");
     cluster.until_found(&[]);
     parameter("idgen.max_ahead=10min");
-    assert_eq!(cluster.until_found(&of_each("max-ahead-wide", &NAMES)), with_patroni("Set it back to 1s."));
+    assert_eq!(
+        cluster.until_found(&of_each("max-ahead-wide", &NAMES)),
+        with_patroni("Set it back to 1s once no id is ahead.")
+    );
     parameter("idgen.max_ahead=1s");
     cluster.until_found(&[]);
 

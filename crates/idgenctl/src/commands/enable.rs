@@ -51,15 +51,11 @@ pub fn run(cli: &Cli, database: &str) -> Result<u8> {
             restart.push(name.as_str());
         } else {
             left = true;
-            let what = match preload.keeper {
-                Keeper::Patroni => {
-                    "Patroni sets shared_preload_libraries: append idgen with patronictl edit-config, and run \
-                                    patronictl restart"
-                }
-                _ => {
-                    "append idgen to shared_preload_libraries, which ALTER SYSTEM does not set there, and restart it"
-                }
+            let how = match preload.keeper {
+                Keeper::Patroni => "by patronictl edit-config",
+                _ => "where it is set, which ALTER SYSTEM does not do there",
             };
+            let what = format!("add idgen to shared_preload_libraries {how}, and restart it");
             note(format!("left to do on {name}: {what}; then run the same command again"));
         }
     }

@@ -42,6 +42,8 @@ pub struct Column {
     pub shard: Option<i32>,
     pub type_name: String,
     pub owner: String,
+    /// What keeps roles that may insert into the table from minting; empty if nothing does.
+    pub lacks: String,
 }
 
 impl fmt::Display for Column {
@@ -60,16 +62,16 @@ pub fn minting(session: &Session) -> Result<Vec<Column>> {
     let sql = format!(
         "WITH uses AS MATERIALIZED (
              SELECT classid, objid, concat(classid::oid, ' ', objid) AS object,
-                    string_agg(concat(p.oid, ' ', prosrc), ',') AS functions
+                    string_agg(concat(p.oid, ' ', prosrc), ',') AS functions, array_agg(p.oid) AS oids
              FROM pg_proc AS p JOIN pg_depend ON refclassid = 'pg_proc'::regclass AND refobjid = p.oid
              WHERE prolang = 13 AND prosrc IN ({symbols})
                AND classid IN ('pg_attrdef'::regclass, 'pg_type'::regclass)
              GROUP BY classid, objid
          ), found AS (
-             SELECT adrelid AS relation, adnum AS number, adbin AS tree, functions, object
+             SELECT adrelid AS relation, adnum AS number, adbin AS tree, functions, oids, object
              FROM uses JOIN pg_attrdef AS d ON classid = 'pg_attrdef'::regclass AND d.oid = objid
              UNION ALL
-             SELECT attrelid, attnum, typdefaultbin, functions, object
+             SELECT attrelid, attnum, typdefaultbin, functions, oids, object
              FROM uses JOIN pg_type AS t ON classid = 'pg_type'::regclass AND t.oid = objid
                   JOIN pg_attribute ON atttypid = t.oid AND NOT atthasdef AND NOT attisdropped
          )
@@ -81,7 +83,13 @@ pub fn minting(session: &Session) -> Result<Vec<Column>> {
                      SELECT t.* FROM pg_type AS t WHERE t.oid = atttypid
                      UNION ALL
                      SELECT t.* FROM base JOIN pg_type AS t ON t.oid = base.typbasetype AND base.typtype = 'd'
-                 ) SELECT format_type(oid, NULL) FROM base WHERE typtype <> 'd'), object, pg_get_userbyid(relowner)
+                 ) SELECT format_type(oid, NULL) FROM base WHERE typtype <> 'd'), object, pg_get_userbyid(relowner),
+                (SELECT string_agg(format('%s lacks EXECUTE on %I.%I', coalesce(quote_ident(rolname), 'PUBLIC'), f.nspname,
+                                          proname), ', ')
+                 FROM aclexplode(coalesce(relacl, acldefault('r', relowner))) AS given LEFT JOIN pg_roles AS r ON r.oid = grantee
+                      JOIN pg_proc AS p ON p.oid = ANY (oids) JOIN pg_namespace AS f ON f.oid = pronamespace
+                 WHERE privilege_type = 'INSERT' AND NOT CASE grantee WHEN 0 THEN has_function_privilege('public', p.oid, 'EXECUTE')
+                                                         ELSE has_function_privilege(grantee, p.oid, 'EXECUTE') END)
          FROM found JOIN pg_class AS c ON c.oid = relation AND relpersistence <> 't' AND relkind IN ('r', 'p', 'f', 'v')
               JOIN pg_namespace AS n ON n.oid = relnamespace
               JOIN pg_attribute AS a ON attrelid = relation AND attnum = number
@@ -121,26 +129,8 @@ pub fn minting(session: &Session) -> Result<Vec<Column>> {
                 shard: shard.filter(|_| calls.iter().all(|(_, other)| *other == shard)),
                 type_name: row.string(6),
                 owner: row.string(8),
+                lacks: row.string(9),
             }
         })
         .collect())
-}
-
-/// Which owners of tables with minting columns, in this schema or in all, may not mint.
-pub fn owners_without_rights(session: &Session, schema: &str) -> Result<Vec<String>> {
-    let rows = session.query(
-        r"SELECT DISTINCT format('%I lacks EXECUTE on %I.%I', rolname, n.nspname, proname)
-          FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = pronamespace
-               JOIN pg_depend ON refclassid = 'pg_proc'::regclass AND refobjid = p.oid
-               CROSS JOIN LATERAL (
-                   SELECT adrelid FROM pg_attrdef AS a WHERE classid = 'pg_attrdef'::regclass AND a.oid = objid
-                   UNION ALL
-                   SELECT attrelid FROM pg_attribute WHERE classid = 'pg_type'::regclass AND atttypid = objid
-               ) AS used (relation) JOIN pg_class AS c ON c.oid = relation JOIN pg_namespace AS t ON t.oid = relnamespace
-               JOIN pg_roles AS r ON r.oid = relowner
-          WHERE prolang = 13 AND prosrc LIKE 'snowflake\_next\_id%\_wrapper'
-            AND NOT has_function_privilege(r.oid, p.oid, 'EXECUTE') AND $1::text IN ('', t.nspname::text) ORDER BY 1",
-        &[schema],
-    )?;
-    Ok(rows.iter().map(|row| row.string(0)).collect())
 }

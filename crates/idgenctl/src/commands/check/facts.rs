@@ -71,8 +71,6 @@ pub struct Database {
     /// The version of the extension.
     pub extension: Option<String>,
     pub columns: Vec<Column>,
-    /// Privileges that owners of the columns lack.
-    pub missing_rights: Vec<String>,
     /// The shards that the portable edition mints for there; none if it does not.
     pub portable: Option<ShardSet>,
     /// Schemas whose move from here has begun and not ended.

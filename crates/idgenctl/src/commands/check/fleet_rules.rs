@@ -1,8 +1,9 @@
 //! Rules for servers in comparison: a primary with its standbys, and clusters with each other.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ptr;
 
+use idgen_ids::Shard;
 use idgen_ids::shard_set::ShardSet;
 use pg_formats::lists::Names;
 
@@ -22,7 +23,7 @@ const LIMIT_S: f64 = 1.0;
 pub fn judge(all: &[Facts], names: &[&str], all_answer: bool) -> Vec<Finding> {
     let mut found = two_primaries(all);
     let used = used(all);
-    let lists: Vec<_> = used.iter().map(|(facts, list)| (&*facts.name, *list)).collect();
+    let twice = minted_twice(all, &used);
     for facts in all {
         let same = all.iter().find(|other| other.identity == facts.identity);
         let same = same.filter(|other| !ptr::eq(*other, facts));
@@ -33,9 +34,9 @@ pub fn judge(all: &[Facts], names: &[&str], all_answer: bool) -> Vec<Finding> {
         // A standby has the same databases as its primary.
         let primaries: Vec<&Facts> = all.iter().filter(|other| may_follow(facts, other, all)).collect();
         let shown: Vec<Finding> =
-            primaries.iter().flat_map(|other| server_rules::inside(other, &lists)).collect();
+            primaries.iter().flat_map(|other| server_rules::inside(other, &twice)).collect();
         let shown: HashSet<_> = shown.iter().map(Finding::content).collect();
-        let inside = server_rules::inside(facts, &lists).into_iter();
+        let inside = server_rules::inside(facts, &twice).into_iter();
         found.extend(inside.filter(|finding| !shown.contains(&finding.content())));
         found.extend(primaries.iter().flat_map(|primary| differences(primary, facts)));
         if !facts.is_standby {
@@ -171,6 +172,22 @@ fn used(all: &[Facts]) -> Vec<(&Facts, ShardSet)> {
     all.iter().filter_map(list).collect()
 }
 
+/// The shards that more than one place mints for: the servers of a cluster, or a database with the portable edition.
+fn minted_twice(all: &[Facts], used: &[(&Facts, ShardSet)]) -> ShardSet {
+    let mut places: HashMap<(&str, &str), Vec<ShardSet>> = HashMap::new();
+    for (facts, list) in used {
+        places.entry((&facts.system, "")).or_default().push(*list);
+    }
+    for (facts, database) in all.iter().flat_map(|facts| facts.databases.iter().map(move |it| (facts, it))) {
+        places.entry((&facts.system, &database.name)).or_default().extend(database.portable);
+    }
+    let is_twice = |shard: &Shard| {
+        let has = |lists: &&Vec<ShardSet>| lists.iter().any(|list| list.contains(*shard));
+        places.values().filter(has).take(2).count() == 2
+    };
+    Shard::all().filter(is_twice).fold(ShardSet::NONE, ShardSet::with)
+}
+
 /// Shards that two clusters have in common.
 fn overlaps(used: &[(&Facts, ShardSet)]) -> Vec<Finding> {
     let overlap = |(place, (facts, own)): (usize, &(&Facts, ShardSet))| {
@@ -184,7 +201,7 @@ fn overlaps(used: &[(&Facts, ShardSet)]) -> Vec<Finding> {
     used.iter().enumerate().filter_map(overlap).collect()
 }
 
-/// Epochs that differ: of a standby from those of all primaries, and of a primary from those before it.
+/// Epochs that differ: of a standby from its primaries, or all primaries, and of a primary from those before it.
 fn epochs(all: &[Facts]) -> Vec<Finding> {
     let epoch = |facts: &Facts| facts.state.as_ref().filter(|_| is_used(facts, all))?.epoch_ms;
     let text = |ms: i64| {
@@ -195,11 +212,10 @@ fn epochs(all: &[Facts]) -> Vec<Finding> {
         let own = epoch(facts)?;
         let others = all.iter().take_while(|other| facts.is_standby || !ptr::eq(*other, facts));
         let primaries = others.filter(|other| !other.is_standby);
-        // If one of them has it, what they differ in is a finding of theirs.
-        let is_own = |other: &Facts| other.system == facts.system && epoch(other) == Some(own);
-        if facts.is_standby && primaries.clone().any(is_own) {
-            return None;
-        }
+        // What its own one and another differ in is a finding of theirs.
+        let may_be_own = |other: &&Facts| facts.is_standby && other.system == facts.system;
+        let has_own = primaries.clone().any(|other| may_be_own(&other));
+        let primaries = primaries.filter(|other| !has_own || may_be_own(other));
         let others = primaries.filter_map(|other| Some((other, epoch(other).filter(|ms| *ms != own)?)));
         let others: Vec<_> = others.map(|(other, ms)| format!("{} on {}", text(ms), other.name)).collect();
         (!others.is_empty()).then(|| facts.found(EPOCH_DIFFERS, &[&text(own), &some(&others)]))
@@ -303,6 +319,7 @@ mod tests {
             shard: Some(shard),
             type_name: "bigint".into(),
             owner: "o".into(),
+            lacks: String::new(),
         };
         vec![Database { name: "app".into(), columns: vec![column], ..Database::default() }]
     }
@@ -342,12 +359,12 @@ mod tests {
             }
         };
         says(&honest());
-        // Of two primaries, the standby has the epoch of its own, and either may be that.
+        // Either of two primaries may be that of the standby.
         let [old, standby, _] = honest();
         let new = Facts { identity: "n".into(), state: minting("0-8", 5), ..server("n", false, 0.0) };
         let both = judge(&[old, Facts { sender_port: None, ..standby }, new], &[], true);
         let of_epochs = both.iter().filter(|finding| finding.id == "epoch-differs");
-        assert_eq!(of_epochs.map(|finding| &*finding.server).collect::<Vec<_>>(), ["n"]);
+        assert_eq!(of_epochs.map(|finding| &*finding.server).collect::<Vec<_>>(), ["s", "n"]);
         assert_eq!(both.iter().filter(|it| it.line().contains("p, which may be its primary,")).count(), 1);
         for (identity, is_standby, timeline, shards, epoch) in [
             ("liar", false, 0, "0-9", 5),

@@ -240,7 +240,6 @@ fn inside(server: &Server, database: &str, oid: &str, limit: Duration) -> Result
         ""
     };
     let of_citus: HashSet<u32> = session.run(of_citus)?.iter().filter_map(|row| row.number(0)).collect();
-    let missing_rights = columns::owners_without_rights(&session, "")?;
     let mut columns = columns::minting(&session)?;
     let kept = marker::kept(&session)?;
     // No one inserts into the tables that a move has closed or copied. What a name alone says does not count.
@@ -253,5 +252,5 @@ fn inside(server: &Server, database: &str, oid: &str, limit: Duration) -> Result
         column.shard = None;
     }
     let moving = Begun::all(&session)?.into_iter().map(|begun| begun.schema).collect();
-    Ok(Database { extension, columns, missing_rights, portable, moving, ..Database::default() })
+    Ok(Database { extension, columns, portable, moving, ..Database::default() })
 }

@@ -1,6 +1,6 @@
 //! Rules for a single server and its databases.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use idgen_ids::Shard;
 use idgen_ids::shard_set::ShardSet;
@@ -60,8 +60,8 @@ pub fn judge(facts: &Facts, needs_idgen: bool) -> Vec<Finding> {
     found
 }
 
-/// Findings about roles and databases. `others` are the lists of servers that mint.
-pub fn inside(facts: &Facts, others: &[(&str, ShardSet)]) -> Vec<Finding> {
+/// Findings about roles and databases. `twice` are the shards that more than one place of the fleet mints for.
+pub fn inside(facts: &Facts, twice: &ShardSet) -> Vec<Finding> {
     let mut found = Vec::new();
     let forbidden = |ShardSetting { role, shard, .. }: &ShardSetting| {
         let whose = if role.is_empty() { "all roles".into() } else { format!("role {}", quoted(role)) };
@@ -77,7 +77,7 @@ pub fn inside(facts: &Facts, others: &[(&str, ShardSet)]) -> Vec<Finding> {
     }
     let set: HashSet<_> = facts.shards_set.iter().map(|set| (&*set.database, &*set.role)).collect();
     for database in &facts.databases {
-        let of_database = in_database(facts, database, &set, others);
+        let of_database = in_database(facts, database, &set, twice);
         found.extend(of_database.into_iter().map(|finding| finding.in_database(&database.name)));
     }
     found
@@ -100,20 +100,18 @@ fn in_database(
     facts: &Facts,
     database: &Database,
     set: &HashSet<(&str, &str)>,
-    others: &[(&str, ShardSet)],
+    twice: &ShardSet,
 ) -> Vec<Finding> {
-    let Database { not_seen, extension, columns, missing_rights, portable, moving, .. } = database;
+    let Database { not_seen, extension, columns, portable, moving, .. } = database;
     let mut found = Vec::from_iter(not_seen.as_ref().map(|why| facts.found(DATABASE_NOT_SEEN, &[why])));
     let versions = extension.as_ref().zip(facts.state.as_ref().map(|state| &state.version));
     let differ = versions.filter(|(own, of_library)| own != of_library);
     found.extend(differ.map(|(own, of_library)| facts.found(UPDATE_OUTSTANDING, &[own, of_library])));
-    let with = others
-        .iter()
-        .filter_map(|(name, list)| Some(format!("{name} ({})", common(portable.as_ref()?, list)?)));
-    let with: Vec<String> = with.collect();
-    found.extend((!with.is_empty()).then(|| facts.found(PORTABLE_EDITION, &[&some(&with)])));
-    let rights = (!missing_rights.is_empty()).then(|| some(missing_rights));
-    found.extend(rights.map(|rights| facts.found(RIGHTS_MISSING, &[&rights])));
+    let shared = portable.as_ref().and_then(|shards| common(shards, twice));
+    found.extend(shared.map(|shards| facts.found(PORTABLE_EDITION, &[&shards])));
+    let lacks = columns.iter().map(|column| &column.lacks).filter(|text| !text.is_empty());
+    let lacks = Vec::from_iter(lacks.collect::<BTreeSet<_>>().into_iter().cloned());
+    found.extend((!lacks.is_empty()).then(|| facts.found(RIGHTS_MISSING, &[&some(&lacks)])));
     found.extend(moving.iter().map(|schema| facts.found(MOVE_NOT_ENDED, &[&quoted(schema)])));
 
     let of_columns = |kind, describe: &dyn Fn(&Column) -> Option<String>| {

@@ -96,12 +96,13 @@ kinds! {
 
     // Shards and epochs.
     LISTS_OVERLAP: "lists-overlap", Error, Set, "other clusters mint for the same shards: {}",
-        "Decide who keeps them, and take them out of idgen.allowed_shards of the others. An empty list means all.";
+        "Decide who keeps them, take them out of idgen.allowed_shards of the others, and have that one mint past their ids, \
+         by snowflake_advance. An empty list means all.";
     LISTS_DIFFER: "lists-differ", Error, Set,
         "its idgen.allowed_shards is {}, and that of {}, which may be its primary, is {}",
         "Unless a shard is moving, or it has another primary, give the standby the list of its primary.";
     SHARD_NOT_ALLOWED: "shard-not-allowed", Error, Any, "the server may not mint for {}",
-        "INSERTs there fail. Add a shard only if no other server mints for it.";
+        "INSERTs there fail. Add a shard only if no other server mints for it, and its ids are all in the past.";
     SHARD_CLOSED: "shard-closed", Error, Any, "shards of its list are closed: {}",
         "A move may be under way. Reopen them only if no other server has minted for them since.";
     SHARD_UNSET: "shard-unset", Note, Any, "no idgen.shard is set for the defaults of {}",
@@ -111,11 +112,11 @@ kinds! {
 
     COLUMN_TOO_SMALL: "column-too-small", Error, Any, "ids do not fit into {}",
         "Have their owners make them bigint, which rewrites the tables under a lock.";
-    RIGHTS_MISSING: "rights-missing", Error, Any, "owners of columns that mint lack privileges: {}",
+    RIGHTS_MISSING: "rights-missing", Error, Any, "roles that may insert into columns that mint lack privileges: {}",
         "Grant them, if these roles are to mint.";
     PORTABLE_EDITION: "portable-edition", Error, Any,
-        "the portable edition mints for shards that these mint for: {}",
-        "Let clients use only one of them.";
+        "the portable edition mints for shards for which others mint, too: {}",
+        "Let clients use only one of them, and have that one mint past the ids of the other, by snowflake_advance.";
     MOVE_NOT_ENDED: "move-not-ended", Error, Any,
         "a move of schema {} is under way or was interrupted",
         "If nobody is moving it, run the same move again, which says how to go on.";
@@ -147,7 +148,7 @@ kinds! {
     CLOCK_DIFFERS: "clock-differs", Error, Any, "the clock is at least {} {} the others",
         "Compare them with one that you trust, and correct the wrong one. Restart and promote nothing before.";
     MAX_AHEAD_WIDE: "max-ahead-wide", Warning, Set, "idgen.max_ahead is {}: ids may be that far in the future",
-        "Set it back to 1s.";
+        "Set it back to 1s once no id is ahead.";
     PREPARED_TRANSACTIONS: "prepared-transactions", Warning, Any,
         "{} prepared transactions, up to {} old, stop snowflake_safe_horizon()",
         "Have the program that prepared them end them: by hand, half of one may be lost.";

@@ -1,13 +1,10 @@
 //! Checks that run while clients keep working. They change nothing.
 
-use idgen_ids::shard_set::ShardSet;
-
 use super::lists;
 use super::names::{look_for, shown};
 use super::plan::Plan;
 use super::rights::USED;
 use super::sides::{Place, Side};
-use crate::commands::marker::Begun;
 use crate::connection::session::Session;
 use crate::idgen::columns;
 use crate::idgen::library;
@@ -78,7 +75,10 @@ pub fn state(plan: &Plan<'_>) -> Result<Option<At>> {
                 false => "Run the same command with --undo, which gives it back to the source, or --finish.",
             },
         ),
-        Some(begun) if begun.to != plan.to => Err(other_target(begun)),
+        Some(begun) if begun.to != plan.to => refused(
+            format!("the move was to another server or database, {}", begun.to),
+            "Name that server and that database with --to. If it no longer exists, run the same command with --undo.",
+        ),
         Some(begun) if begun.opened && there == [&*names.schema] => {
             // A copy of the source has its system identifier, and may have an old copy of the schema.
             match lists::of(target)?.contains(plan.shard) {
@@ -107,14 +107,6 @@ pub fn state(plan: &Plan<'_>) -> Result<Option<At>> {
         Some(begun) if !begun.opened && here.is_empty() => refused(found, look_for(&names.moving, begun)),
         Some(_) => refused(found, "Drop or rename what is not part of this move."),
     }
-}
-
-/// The error of --undo or --finish with another --to.
-pub fn other_target(begun: &Begun) -> Error {
-    Error::refused(
-        format!("the move was to another server or database, {}", begun.to),
-        "Name that server and that database with --to.",
-    )
 }
 
 /// The error of --undo or --finish without an interrupted move.
@@ -201,23 +193,23 @@ pub fn surroundings(plan: &Plan<'_>) -> Result {
     let mut others = Vec::new();
     for row in source.query("SELECT datname FROM pg_database WHERE datallowconn", &[])?.iter() {
         let database = row.string(0);
-        let look = source.session_in(Some(&database));
-        let look = look.and_then(|session| Ok((columns::minting(&session)?, portable::shards(&session)?)));
-        let (minting, portable) = look.unwrap_or_else(|error| {
+        let minting = source.session_in(Some(&database)).and_then(|session| columns::minting(&session));
+        let minting = minting.unwrap_or_else(|error| {
             note(format!(
                 "database {database} of the source cannot be examined, and calls there for the shard will fail: {error}"
             ));
-            (Vec::new(), ShardSet::NONE)
+            Vec::new()
         });
-        others.extend(portable.contains(plan.shard).then(|| format!("the portable edition in {database}")));
         let is_other = |column: &&columns::Column| {
             column.shard == Some(plan.shard.into()) && (database != own || !plan.names.has(&column.schema))
         };
         others
             .extend(minting.iter().filter(is_other).map(|column| format!("{column} in database {database}")));
     }
-    let there = portable::shards(&plan.target.primary().session()?)?.contains(plan.shard);
-    others.extend(there.then(|| "the portable edition on the target".into()));
+    for place in [source, plan.target.primary()] {
+        let has_it = portable::shards(&place.session()?)?.contains(plan.shard);
+        others.extend(has_it.then(|| format!("the portable edition on {}", place.role)));
+    }
     refuse_any(
         &others.join(", "),
         format!("others mint for shard {}", i32::from(plan.shard)),

@@ -94,13 +94,15 @@ pub fn rehearse(plan: &Plan<'_>) -> Result {
     rights::check_rows(plan)?;
     note("rehearsing the definitions on the target");
     let options = [&of(schema)[..], &snapshot, "--schema-only", "--lock-wait-timeout=2s"];
-    if dump_into(plan, &options, "ROLLBACK;", true)? {
-        return Ok(());
+    let rights = rights::given(schema);
+    if let Some(said) = dump_into(plan, &options, &format!("{rights}; ROLLBACK;"), true)? {
+        return rights::compare(&session.value(&rights, &[])?, said.lines().last().unwrap_or_default());
     }
     refused(
         "the definitions were not restored: see above",
-        "Nothing was changed. If a table was just dropped, try again. Create what the target lacks there, and GRANT CREATE ON DATABASE to the owner, who must also own \
-         what is in the schema, or be a member of its owners.",
+        "Nothing was changed. If a table was just dropped, try again. Use pg_dump and psql of the target's release. Create what \
+         the target lacks there, and GRANT CREATE ON DATABASE to the owner, who must also own what is in the schema, or be a \
+         member of its owners.",
     )
 }
 
@@ -116,15 +118,16 @@ pub fn copy(plan: &Plan<'_>) -> Result<Session> {
     note("copying the rows");
     let end = format!("{}; COMMIT;", set_comment(moving, &plan.names.mark));
     // Its owner may wait for our lock, and pg_dump behind the owner.
-    if dump_into(plan, &[&of(moving), &snapshot, "--lock-wait-timeout=10s"], &end, false)? {
-        return rights::compare(plan).map(|()| locks);
+    if dump_into(plan, &[&of(moving), &snapshot, "--lock-wait-timeout=10s"], &end, false)?.is_none() {
+        return refused("the rows were not copied: see above", "Correct that, and try again.");
     }
-    refused("the rows were not copied: see above", "Correct that, and try again.")
+    Ok(locks)
 }
 
-/// Pipes pg_dump into psql, and returns whether both succeeded. It gives up rather than wait for a lock, behind which
-/// clients of the target would queue, or for a server that hangs: a trial at once, because pg_dump resets lock_timeout.
-fn dump_into(plan: &Plan<'_>, options: &[&str], end: &str, is_trial: bool) -> Result<bool> {
+/// Pipes pg_dump into psql, and returns what psql has printed if both succeeded. It gives up rather than wait for a lock,
+/// behind which clients of the target would queue, or for a server that hangs: a trial at once, because pg_dump resets
+/// lock_timeout.
+fn dump_into(plan: &Plan<'_>, options: &[&str], end: &str, is_trial: bool) -> Result<Option<String>> {
     let fail = |error: io::Error| Error::refused(format!("the copy failed: {error}"), "Try again.");
     let (reader, mut writer) = io::pipe().map_err(fail)?;
     // Written before psql runs: later, it could be gone.
@@ -132,7 +135,9 @@ fn dump_into(plan: &Plan<'_>, options: &[&str], end: &str, is_trial: bool) -> Re
     let [source, target] = &plan.as_owner;
     let mut programs = Programs::default();
     let mut psql = program("psql", target);
-    psql.args(["-X", "-q", "-v", "ON_ERROR_STOP=1"]).stdin(reader).stdout(Stdio::null());
+    let (mut printed, printer) = io::pipe().map_err(fail)?;
+    psql.args(["-XAtq", "-v", "ON_ERROR_STOP=1"]).stdin(reader).stdout(printer);
+    let printed = thread::spawn(move || io::read_to_string(&mut printed).unwrap_or_default());
     programs.start(&mut psql).map_err(fail)?;
     let mut pg_dump = program("pg_dump", source);
     // The schema's name is in UTF-8 as well.
@@ -144,14 +149,15 @@ fn dump_into(plan: &Plan<'_>, options: &[&str], end: &str, is_trial: bool) -> Re
     loop {
         if let Some(status) = programs.0[0].0.try_wait().map_err(fail)? {
             // Without the final COMMIT, psql has rolled back.
-            return Ok(status.success() && writer.is_none());
+            let printed = printed.join().unwrap_or_default();
+            return Ok(Some(printed).filter(|_| status.success() && writer.is_none()));
         }
         if writer.is_some()
             && let Some(status) = programs.0[1].0.try_wait().map_err(fail)?
         {
             // No COMMIT unless the dump is complete.
             if !status.success() {
-                return Ok(false);
+                return Ok(None);
             }
             if let Some(mut writer) = writer.take() {
                 writeln!(writer, "{end}").map_err(fail)?;
@@ -179,7 +185,7 @@ fn show_progress(plan: &Plan<'_>) -> Result<bool> {
     for place in [plan.source.primary(), plan.target.primary()] {
         let session = place.session()?;
         let at_work = "SELECT pid, left(query, 60), wait_event_type = 'Lock' FROM pg_stat_activity
-                       WHERE application_name = $1 AND usename IN ($2, current_user) AND state = 'active'
+                       WHERE application_name = $1 AND usename = $2 AND state = 'active'
                          AND pid <> pg_backend_pid()";
         for row in session.query(at_work, &[&place.name, &plan.owner])?.iter() {
             let cause = session.cause(row.number(0).unwrap_or(0))?;

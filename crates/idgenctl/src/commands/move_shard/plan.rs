@@ -63,8 +63,11 @@ impl<'a> Plan<'a> {
         };
         names.mark = format!("idgenctl move {} of {}", i32::from(shard), place(system, session)?);
         let to = target.first().map(|member| place(&member.system, &member.session)).transpose()?;
+        // The undo of a move to a server or database that no longer exists leaves this one alone.
+        let is_other = |begun: &Begun| arguments.undo && to.as_ref().is_some_and(|to| *to != begun.to);
+        let target = if begun.as_ref().is_some_and(is_other) { &[][..] } else { &target };
         let source = Side::of("source", servers.from(), &source, &names.mark);
-        let target = Side::of("target", servers.to(), &target, &names.mark);
+        let target = Side::of("target", servers.to(), target, &names.mark);
         let as_owner = as_owner.each_ref().map(|server| Place::new("the owner", server, &names.mark, false));
         let owner = match &arguments.owner {
             Some(_) if !arguments.undo => owner_role(&as_owner, [source.primary(), target.primary()])?,

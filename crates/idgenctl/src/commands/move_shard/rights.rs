@@ -6,9 +6,7 @@
 use std::collections::BTreeSet;
 
 use super::plan::Plan;
-use super::sides::Place;
 use crate::connection::session::Session;
-use crate::idgen::columns;
 use crate::idgen::privileges::MAY_CREATE;
 use crate::terminal::error::{Result, refuse_any};
 
@@ -172,13 +170,14 @@ pub fn check_rows(plan: &Plan<'_>) -> Result {
         "SELECT string_agg(what, ', ')
          FROM (SELECT format('%I.%I', nspname, relname) FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace
                WHERE nspname = $1 AND relkind IN ('r', 'p', 'S')
-                 AND (NOT has_table_privilege(c.oid, 'SELECT') OR row_security_active(c.oid)) LIMIT 5) AS found (what)",
+                 AND (NOT has_table_privilege(c.oid, 'SELECT') OR row_security_active(c.oid) OR relkind <> 'S'
+                          AND NOT has_table_privilege(relowner, c.oid, 'UPDATE, DELETE, TRUNCATE')) LIMIT 5) AS found (what)",
         &[&plan.names.schema],
     )?;
     refuse_any(
         &hidden,
-        "--owner is a role that cannot read all rows",
-        "Grant it SELECT. A table that forces row security on its owner cannot be moved.",
+        "--owner is a role that cannot read all rows, or the owners of the tables cannot lock them",
+        "Grant it SELECT, and the owners UPDATE. A table that forces row security on its owner cannot be moved.",
     )
 }
 
@@ -202,40 +201,41 @@ pub fn check_roles(plan: &Plan<'_>) -> Result {
     refuse_any(&missing, "the target lacks roles that the schema names", "Create them there.")
 }
 
-/// Checks that the copy gives everyone the same rights: a dump does not say that an object has none but those that it has
-/// by default, and the default privileges of the role that restores it add to these. Not all releases know MAINTAIN.
-pub fn compare(plan: &Plan<'_>) -> Result {
-    let rights = |place: &Place<'_>| -> Result<BTreeSet<String>> {
-        let rows = place.query(
-            "SELECT format('%s%s on %s for %s', privilege_type, CASE WHEN is_grantable THEN ' WITH GRANT OPTION' END,
-                           pg_describe_object(class, object, part), coalesce(quote_ident(rolname), 'PUBLIC'))
-             FROM pg_namespace AS n CROSS JOIN LATERAL (
-                 SELECT 'pg_namespace'::regclass, n.oid, 0, coalesce(nspacl, acldefault('n', nspowner))
-                 UNION ALL
-                 SELECT 'pg_class'::regclass, oid, 0, coalesce(relacl, acldefault((CASE relkind WHEN 'S' THEN 's' ELSE 'r' END)::\"char\", relowner))
-                 FROM pg_class WHERE relnamespace = n.oid
-                 UNION ALL
-                 SELECT 'pg_class'::regclass, attrelid, attnum, attacl
-                 FROM pg_attribute JOIN pg_class AS c ON c.oid = attrelid WHERE relnamespace = n.oid
-                 UNION ALL
-                 SELECT 'pg_proc'::regclass, oid, 0, coalesce(proacl, acldefault('f', proowner)) FROM pg_proc WHERE pronamespace = n.oid
-                 UNION ALL
-                 SELECT 'pg_type'::regclass, oid, 0, coalesce(typacl, acldefault('T', typowner)) FROM pg_type WHERE typnamespace = n.oid
-                 ) AS o (class, object, part, acl) CROSS JOIN aclexplode(acl) LEFT JOIN pg_roles AS r ON r.oid = grantee
-             WHERE nspname = $1 AND privilege_type <> 'MAINTAIN'",
-            &[&plan.names.moving],
-        )?;
-        Ok(rows.iter().map(|row| row.string(0)).collect())
-    };
-    let (here, there) = (rights(plan.source.primary())?, rights(plan.target.primary())?);
-    let lacking =
-        columns::owners_without_rights(&plan.target.primary().session()?, &plan.names.moving)?.join(", ");
-    refuse_any(&lacking, "owners may not mint on the target", "Grant them what they lack there.")?;
-    let differ = here.symmetric_difference(&there).take(5).cloned().collect::<Vec<_>>();
+/// A query of the rights that a schema and its objects give, as one line of JSON. Not all releases know MAINTAIN.
+pub fn given(schema: &str) -> String {
+    let schema = Session::literal(schema);
+    format!(
+        "SELECT json_agg(DISTINCT format('%s%s on %s to %s', privilege_type, CASE WHEN is_grantable THEN ' WITH GRANT OPTION' END,
+                                         (pg_identify_object(class, object, part)).identity, coalesce(quote_ident(rolname), 'PUBLIC')))
+         FROM pg_namespace AS n CROSS JOIN LATERAL (
+             SELECT 'pg_namespace'::regclass, n.oid, 0, coalesce(nspacl, acldefault('n', nspowner))
+             UNION ALL
+             SELECT 'pg_class'::regclass, oid, 0,
+                    coalesce(relacl, acldefault((CASE relkind WHEN 'S' THEN 's' ELSE 'r' END)::\"char\", relowner))
+             FROM pg_class WHERE relnamespace = n.oid
+             UNION ALL
+             SELECT 'pg_class'::regclass, attrelid, attnum, attacl
+             FROM pg_attribute JOIN pg_class AS c ON c.oid = attrelid WHERE relnamespace = n.oid AND NOT attisdropped
+             UNION ALL
+             SELECT 'pg_proc'::regclass, oid, 0, coalesce(proacl, acldefault('f', proowner)) FROM pg_proc WHERE pronamespace = n.oid
+             UNION ALL
+             SELECT 'pg_type'::regclass, oid, 0, coalesce(typacl, acldefault('T', typowner)) FROM pg_type
+             WHERE typnamespace = n.oid AND typtype <> 'm'
+         ) AS o (class, object, part, acl) CROSS JOIN aclexplode(acl) LEFT JOIN pg_roles AS r ON r.oid = grantee
+         WHERE nspname = {schema} AND privilege_type <> 'MAINTAIN'"
+    )
+}
+
+/// Compares such lines of the original and the copy: a dump does not say that an object has only the rights that it has
+/// by default, and the default privileges of the role that restores it add to these.
+pub fn compare(original: &str, copy: &str) -> Result {
+    let [original, copy] =
+        [original, copy].map(|line| -> BTreeSet<String> { serde_json::from_str(line).unwrap_or_default() });
+    let differ: Vec<_> = original.symmetric_difference(&copy).take(5).cloned().collect();
     refuse_any(
         &differ.join(", "),
-        "only the original or only the copy has these rights",
-        "Compare ALTER DEFAULT PRIVILEGES of the roles that own what is in the schema, or grant and revoke the rights by name \
-         on the source.",
+        "only the original or only the copy would have these rights",
+        "Nothing was changed. Take back what ALTER DEFAULT PRIVILEGES of the owners has changed on the target, until the move \
+         is done.",
     )
 }
