@@ -51,11 +51,11 @@ pub fn run(cli: &Cli, database: &str) -> Result<u8> {
             restart.push(name.as_str());
         } else {
             left = true;
-            let how = match preload.keeper {
-                Keeper::Patroni => "by patronictl edit-config",
-                _ => "where it is set, which ALTER SYSTEM does not do there",
+            let (how, then) = match preload.keeper {
+                Keeper::Patroni => ("with patronictl edit-config", "run patronictl restart"),
+                _ => ("where it is set, which ALTER SYSTEM does not do there", "restart it"),
             };
-            let what = format!("add idgen to shared_preload_libraries {how}, and restart it");
+            let what = format!("append idgen to shared_preload_libraries {how}, and {then}");
             note(format!("left to do on {name}: {what}; then run the same command again"));
         }
     }
