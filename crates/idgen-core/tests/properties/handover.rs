@@ -279,6 +279,11 @@ fn those_who_wait_for_a_shard_hear_that_it_is_closed() {
     let server = patient().with_standbys(Some(200_000));
     server.after(100_000, close);
     assert_eq!(server.id(0, 5), closed());
+    // A run that is due when its call looks again is handed out: it was taken before.
+    let server = patient().with(|settings| settings.max_ahead_ms = 0);
+    server.ids(2, 5, IDS_PER_TICK).unwrap();
+    server.after(1, close);
+    assert!(server.id(0, 5).is_ok());
 }
 
 /// The number of ids that the batches of shard 5 still have to take.
