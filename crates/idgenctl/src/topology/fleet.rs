@@ -24,7 +24,7 @@ struct File {
 
 #[derive(Default)]
 pub struct Fleet {
-    /// In file order, or command-line order.
+    /// Those of the file by name, then those of the command line as given.
     pub servers: Vec<Server>,
     /// Findings that the check leaves out, as the file spells them.
     pub ignore: Vec<String>,
