@@ -305,6 +305,18 @@ mod tests {
         assert_eq!(found(&all), ["asynchronous a", "versions-differ s"]);
     }
 
+    /// Promise: fsync = off is found wherever ids are minted, and nowhere else.
+    #[test]
+    fn fsync_matters_for_the_portable_edition_too() {
+        let with = |portable| Facts {
+            fsync_off: true,
+            databases: vec![Database { portable, ..Database::default() }],
+            ..server("a", false, 0.0)
+        };
+        assert!(found(&[with(None)]).is_empty());
+        assert_eq!(found(&[with(Some(ShardSet::ALL))]), ["fsync-off a"]);
+    }
+
     fn minting(shards: &str, epoch_ms: i64) -> Option<State> {
         Some(State { allowed_shards: Some(shards.into()), epoch_ms: Some(epoch_ms), ..State::default() })
     }

@@ -30,10 +30,11 @@ const OF_OTHERS: &str = "citus-without-list clock-jumps-unchecked epoch-of-mark 
 
 /// Findings about a server, which only matter if idgen is used there.
 pub fn judge(facts: &Facts, needs_idgen: bool) -> Vec<Finding> {
+    let is_used = needs_idgen || facts.databases.iter().any(|inside| inside.portable.is_some());
+    let mut found = Vec::from_iter((facts.fsync_off && is_used).then(|| facts.found(FSYNC_OFF, &[])));
     if !needs_idgen {
-        return Vec::new();
+        return found;
     }
-    let mut found = Vec::from_iter(facts.fsync_off.then(|| facts.found(FSYNC_OFF, &[])));
     let prepared = facts.prepared.map(|(count, age_s)| (count, span(age_s)));
     found.extend(prepared.map(|(count, age)| facts.found(PREPARED_TRANSACTIONS, &[&count, &age])));
     let Some(state) = &facts.state else {
