@@ -139,6 +139,7 @@ offered_postgresql() {
 # relative to its program, so a copy keeps their relative places.
 #   RELEASE_TREE  with the release in it, made by scripts/build
 #   FAULTS_TREE   with a build that has the fault points of src/testing/fault.rs, made by "scripts/build faults"
+#   OLDER_TREE    with the last release before this version, made by "scripts/build older"
 PG_SOURCE=$(find_pg_config)
 PG_MAJOR=$([ -n "$PG_SOURCE" ] || offered_postgresql)
 PG_MAJOR=${PG_MAJOR:-$PG_DEFAULT}
@@ -153,6 +154,8 @@ if [ -n "$PG_SOURCE" ]; then
     RELEASE_BIN=$RELEASE_TREE$("$PG_SOURCE" --bindir)
     FAULTS_TREE=$HOUSE/faults$PG_MAJOR
     FAULTS_BIN=$FAULTS_TREE$("$PG_SOURCE" --bindir)
+    OLDER_TREE=$HOUSE/older$PG_MAJOR
+    OLDER_BIN=$OLDER_TREE$("$PG_SOURCE" --bindir)
     FEATURES=(--no-default-features --features "pg$PG_MAJOR")
     FAULTS_FEATURES=(--no-default-features --features "pg$PG_MAJOR pg_test")
     export PGRX_PG_CONFIG_PATH=$PG_SOURCE

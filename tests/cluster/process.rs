@@ -66,8 +66,12 @@ pub fn library(name: &str) -> PathBuf {
 
 /// The answer of the servers' pg_config.
 pub fn said_by_pg_config(option: &str) -> String {
-    let pg_config = Path::new(&release_bin()).join("pg_config");
-    output_of_run(command(pg_config).arg(option)).trim().to_owned()
+    said_by(Path::new(&release_bin()), option)
+}
+
+/// The answer of the pg_config among these programs.
+pub fn said_by(bin: &Path, option: &str) -> String {
+    output_of_run(command(bin.join("pg_config")).arg(option)).trim().to_owned()
 }
 
 /// A command that runs as the servers' user.

@@ -23,9 +23,16 @@ fn released() -> Vec<String> {
 }
 
 /// A server with the current library and, in its database, the extension of a version.
-fn start_version(build: Build, version: &str) -> Server {
-    let server = Server::start_empty(build, &[PRELOAD]);
+fn start_version(version: &str) -> Server {
+    let server = Server::start_plain(&[PRELOAD]);
     server.run(&format!("CREATE EXTENSION idgen VERSION '{version}'"));
+    server
+}
+
+/// A server of the last release, with its extension.
+fn start_older(build: Build, settings: &[&str]) -> Server {
+    let server = Server::start_empty(build, settings);
+    server.run("CREATE EXTENSION idgen");
     server
 }
 
@@ -156,7 +163,7 @@ fn every_version_is_updated() {
 /// nothing.
 #[test]
 fn an_update_leaves_what_is_the_users() {
-    let server = start_version(Build::Release, "0.1.0");
+    let server = start_version("0.1.0");
     let mut client = server.connect();
     let before = catalog(&mut client);
     for (create, drop, code) in [
@@ -191,7 +198,7 @@ fn an_update_gives_no_right_back() {
         "idgen_shard_stats() {postgres=X/postgres,borrows=X/postgres}",
         "snowflake_next_id_js(integer) {postgres=X/postgres,lends=X*/postgres,borrows=X/lends}",
     ];
-    let server = start_version(Build::Release, "0.1.0");
+    let server = start_version("0.1.0");
     let mut client = server.connect();
     client.run("CREATE ROLE lends; CREATE ROLE borrows; CREATE ROLE other SUPERUSER");
     let revoked = "
@@ -241,7 +248,7 @@ fn an_update_gives_no_right_back() {
 #[test]
 fn an_update_makes_no_code_of_others_leakproof() {
     const LEAKPROOF: &str = "SELECT prosrc FROM pg_proc WHERE proname = 'shard_of' AND proleakproof";
-    let server = start_version(Build::Release, "0.1.0");
+    let server = start_version("0.1.0");
     let mut client = server.connect();
     client.run("CREATE ROLE tenant; GRANT CREATE ON SCHEMA public TO tenant");
     client.run("ALTER FUNCTION shard_of(bigint) OWNER TO tenant");
@@ -378,23 +385,30 @@ pub struct Moving {
     statement: String,
 }
 
+const THINGS: &str = "CREATE TABLE things (id bigint PRIMARY KEY DEFAULT snowflake_next_id(1))";
+
 fn insert(client: &mut Client, round: usize) -> Result<Vec<i64>, postgres::Error> {
     let rows = if round.is_multiple_of(7) { 1000 } else { 1 };
     let sql = format!("INSERT INTO things SELECT FROM generate_series(1, {rows}) RETURNING id");
     ids(client, &sql)
 }
 
-/// Ids of some shards, of both kinds, in a database of the newest version.
+/// Ids of some shards, of each kind that the version knows.
 fn an_id_of_each(client: &mut Client) -> Vec<i64> {
-    let sql = "SELECT snowflake_next_id(shard) FROM generate_series(0, 9) AS shard
-               UNION ALL SELECT snowflake_next_id_js(shard) FROM generate_series(0, 9) AS shard";
-    client.column(sql)
+    let functions: Vec<String> = client.column(
+        "SELECT proname::text FROM pg_proc WHERE proname ~ '^snowflake_next_id(_js)?$' AND pronargs = 1",
+    );
+    let ids = functions.iter().map(|function| {
+        let sql = format!("SELECT {function}(shard) FROM generate_series(0, 9) AS shard");
+        client.column::<i64>(&sql)
+    });
+    ids.collect::<Vec<_>>().concat()
 }
 
 impl Moving {
     /// Mints on a server with the oldest version in its database.
     pub fn from(old: Server) -> Moving {
-        old.run("CREATE TABLE things (id bigint PRIMARY KEY DEFAULT snowflake_next_id(1))");
+        old.run(THINGS);
         old.run("CREATE DATABASE other");
         let mut other = old.connect_to("other");
         other.run("CREATE EXTENSION idgen");
@@ -427,10 +441,7 @@ impl Moving {
         clients.finish_after(10_000, &mut self.ledger);
         assert!(self.ledger.errors.is_empty(), "{:?}", self.ledger.errors);
 
-        client.run("CREATE DATABASE fresh");
-        let mut fresh = new.connect_to("fresh");
-        fresh.run("CREATE EXTENSION idgen");
-        assert_eq!(difference(&catalog(&mut client), &catalog(&mut fresh)), [""; 0]);
+        assert_newest(new);
     }
 
     pub fn go_on_by_dump(self, new: &Server) {
@@ -444,7 +455,7 @@ impl Moving {
 /// A dump of a database of the oldest version is restored on a new server whose clock is behind.
 #[test]
 fn a_dump_is_restored() {
-    let moving = Moving::from(start_version(Build::Release, "0.1.0"));
+    let moving = Moving::from(start_version("0.1.0"));
     let new = Server::start_plain(&[PRELOAD]);
     moving.go_on_by_dump(&new);
 }
@@ -614,11 +625,118 @@ fn pgcopydb_copies_indexes_on_expressions() {
     assert_eq!(client.value::<i32>("INSERT INTO users DEFAULT VALUES RETURNING idgen.shard_of(id)"), 5);
 }
 
+/// While the files of a running server of the last release are replaced, and after a restart, its functions go on to
+/// mint. The script fails or succeeds as a whole before the restart, and succeeds after it.
+#[test]
+fn files_are_replaced_under_a_running_server() {
+    if !Build::Older.is_there() {
+        return;
+    }
+    for preload in [PRELOAD, ""] {
+        Build::Older.give_files(Build::Replaced);
+        let server = start_older(Build::Replaced, &[preload]);
+        let version: String = server.value("SELECT extversion FROM pg_extension WHERE extname = 'idgen'");
+        if preload.is_empty() && (version == "0.1.0" || major_version() < 17) {
+            continue;
+        }
+        server.run(THINGS);
+        let clients = Clients::start_by(4, &server, insert);
+        clients.wait_for_ids(2000);
+
+        Build::Release.give_files(Build::Replaced);
+        clients.wait_for_ids(2000);
+        let mut new = server.connect();
+        match new.query("SELECT snowflake_next_id(1)", &[]) {
+            Ok(_) => {}
+            Err(error) => {
+                // Sessions that load the new files refuse to share memory of another layout.
+                assert!(preload.is_empty(), "{error}");
+                assert_eq!(new.refusal("SELECT snowflake_next_id(1)"), "55000 OtherLibrary");
+            }
+        }
+        let before = catalog(&mut new);
+        if new.batch_execute("ALTER EXTENSION idgen UPDATE").is_err() {
+            assert_eq!(catalog(&mut new), before);
+        }
+        clients.wait_for_ids(2000);
+
+        server.restart();
+        clients.wait_for_ids(2000);
+        server.run("ALTER EXTENSION idgen UPDATE");
+        let mut ledger = Ledger::default();
+        clients.finish_after(2000, &mut ledger);
+        // The restart has cut them off.
+        ledger.errors.retain(|error, _| !error.starts_with("57P01") && error != "lost");
+        assert!(ledger.errors.is_empty(), "{:?}", ledger.errors);
+        assert_newest(&server);
+    }
+}
+
+/// An update with the standbys first, and a failover before and after the script.
+#[test]
+fn a_standby_is_updated_first() {
+    if !Build::Older.is_there() {
+        return;
+    }
+    let mut one = start_older(Build::Older, &[PRELOAD]);
+    one.run(THINGS);
+    one.run("CREATE DATABASE not_updated");
+    one.connect_to("not_updated").run("CREATE EXTENSION idgen");
+    let mut two = one.standby("two");
+    two.stop("fast");
+    two.set_build(Build::Release);
+    two.up();
+    one.make_synchronous("two");
+    let clients = Clients::start_by(4, &one, insert);
+    clients.wait_for_ids(3000);
+    two.refuses();
+
+    clients.move_to(&two);
+    one.stop("fast");
+    two.promote();
+    two.make_asynchronous();
+    clients.wait_for_ids(3000);
+    one.set_build(Build::Release);
+    one.follow(&two, "one");
+    one.up();
+    two.make_synchronous("one");
+    two.run("ALTER EXTENSION idgen UPDATE");
+    clients.wait_for_ids(3000);
+
+    clients.move_to(&one);
+    two.stop("fast");
+    one.promote();
+    one.make_asynchronous();
+    let mut ledger = Ledger::default();
+    clients.finish_after(3000, &mut ledger);
+    assert_newest(&one);
+
+    // With the old files once more, there are later ids, or none.
+    one.stop("fast");
+    one.set_build(Build::Older);
+    one.up();
+    let mut client = one.connect_to("not_updated");
+    if let Ok(minted) = ids(&mut client, "SELECT snowflake_next_id(1) FROM generate_series(1, 1000)") {
+        ledger.add(&minted);
+    }
+}
+
+/// Checks that the objects of the extension are those that an installation creates.
+fn assert_newest(server: &Server) {
+    server.run("CREATE DATABASE fresh");
+    let mut fresh = server.connect_to("fresh");
+    fresh.run("CREATE EXTENSION idgen");
+    assert_eq!(difference(&catalog(&mut server.connect()), &catalog(&mut fresh)), [""; 0]);
+}
+
 /// pg_upgrade moves a server's data to a new server whose clock is behind: of the same PostgreSQL or, with `make
 /// upgrades`, of a newer one.
 #[test]
 fn pg_upgrade() {
-    let moving = Moving::from(start_version(Build::Older, "0.1.0"));
+    if !Build::Older.is_there() {
+        return;
+    }
+    let moving = Moving::from(start_older(Build::Older, &[PRELOAD]));
     // PostgreSQL 15.20 of Debian gives every column an option that newer versions refuse, so that pg_upgrade fails on
     // any table.
     moving.old.run("UPDATE pg_attribute SET attoptions = NULL WHERE attoptions::text LIKE '{pg_attver=%'");

@@ -47,7 +47,7 @@ sql "ALTER SYSTEM SET shared_preload_libraries = pg_stat_statements"
 server restart
 sudo() { if [ "$1" = -u ]; then runuser -u "$2" -- "${@:3}"; else "$@"; fi; }
 eval "$(zcat -f "/usr/share/doc/postgresql-$nn-idgen/README.Debian"* |
-    awk '/^    / { print; found = 1; next } found { exit }' | sed 's/mydb/postgres/')"
+    awk '/^    / { print; found = 1; next } found { exit }' | sed 's/enable mydb/enable --yes postgres/')"
 same "libraries" "pg_stat_statements, idgen" "$(sql "SHOW shared_preload_libraries")"
 begin_minting
 

@@ -24,7 +24,8 @@ pub use sessions::{Sql, Values, reason};
 
 use crate::moment::is_reached;
 use crate::process::{
-    clock_library, command, give_to_servers, kill, preloads, run, said_by_pg_config, servers_folder, variable,
+    clock_library, command, give_to_servers, kill, preloads, run, said_by, said_by_pg_config, servers_folder,
+    skipped, variable,
 };
 
 /// The setting of servers that preload idgen in every run of the tests, because of the subject of a test or of later
@@ -53,10 +54,12 @@ pub enum Build {
     Release,
     /// With the points of `src/testing/fault.rs`.
     Faults,
-    /// An older PostgreSQL; the same one except in `scripts/test upgrades`.
+    /// The last release before this version; in `scripts/test upgrades`, on an older PostgreSQL.
     Older,
     /// The release's PostgreSQL without files of idgen.
     Bare,
+    /// The release's PostgreSQL with the files that [`Build::give_files`] has put there.
+    Replaced,
 }
 
 impl Build {
@@ -66,7 +69,26 @@ impl Build {
             Build::Faults => "IDGEN_FAULTS_BIN",
             Build::Older => "IDGEN_OLDER_BIN",
             Build::Bare => return bare_bin().to_owned(),
+            Build::Replaced => return replaced_bin().to_owned(),
         }))
+    }
+
+    /// Whether there is such a build. Otherwise, the test is skipped.
+    pub fn is_there(self) -> bool {
+        let is_there = self.bin().exists();
+        if !is_there {
+            skipped("the last release was not built");
+        }
+        is_there
+    }
+
+    /// Puts files of idgen from this build into another one, as packages do: a process keeps those that it has open.
+    pub fn give_files(self, to: Build) {
+        for (option, files) in [("--pkglibdir", "idgen.so"), ("--sharedir", "extension/idgen*")] {
+            let script = "cp --remove-destination $1/$3 \"$2/$(dirname \"$3\")\"";
+            let folder = |build: Build| said_by(&build.bin(), option);
+            run(command("bash").args(["-c", script, "-", &folder(self), &folder(to), files]));
+        }
     }
 }
 
@@ -364,15 +386,23 @@ fn template() -> &'static Path {
 /// The programs of a copy of the release's PostgreSQL without idgen, created once for all tests.
 fn bare_bin() -> &'static Path {
     static BIN: OnceLock<PathBuf> = OnceLock::new();
-    BIN.get_or_init(|| {
-        let [bin, share] = ["--bindir", "--sharedir"].map(|option| PathBuf::from(said_by_pg_config(option)));
-        // PostgreSQL finds its files relative to its programs, so the copy has both.
-        let tree = bin.ancestors().find(|folder| share.starts_with(folder)).expect("a folder with both");
-        let copy = servers_folder().join(format!("bare-{}", std::process::id()));
-        run(command("cp").arg("-R").arg(tree).arg(&copy));
-        run(command("find").arg(&copy).args(["-name", "idgen*", "-delete"]));
-        copy.join(bin.strip_prefix(tree).expect("a folder in the tree"))
-    })
+    BIN.get_or_init(|| without_files("bare"))
+}
+
+fn replaced_bin() -> &'static Path {
+    static BIN: OnceLock<PathBuf> = OnceLock::new();
+    BIN.get_or_init(|| without_files("replaced"))
+}
+
+/// Copies the release's PostgreSQL without files of idgen, and returns the folder of its programs.
+fn without_files(name: &str) -> PathBuf {
+    let [bin, share] = ["--bindir", "--sharedir"].map(|option| PathBuf::from(said_by_pg_config(option)));
+    // PostgreSQL finds its files relative to its programs, so the copy has both.
+    let tree = bin.ancestors().find(|folder| share.starts_with(folder)).expect("a folder with both");
+    let copy = servers_folder().join(format!("{name}-{}", std::process::id()));
+    run(command("cp").arg("-R").arg(tree).arg(&copy));
+    run(command("find").arg(&copy).args(["-name", "idgen*", "-delete"]));
+    copy.join(bin.strip_prefix(tree).expect("a folder in the tree"))
 }
 
 fn initdb(build: Build, dir: &Path, options: &[&str]) {
