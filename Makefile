@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 
 .PHONY: all demo psql clean-demo setup build install enable uninstall installcheck clean help package deb tarball rpm \
-    pgxn-zip sbom test test-clients test-apps test-companions matrix upgrades faults mutations simulate soak fuzz \
+    pgxn-zip sbom release test test-clients test-apps test-companions matrix upgrades faults mutations simulate soak fuzz \
     mutants valgrind audit workflows test-package test-readme test-image test-arm reproduce bench bench-latency \
     bench-scale bench-preload bench-sessions bench-keys site record pictures
 
@@ -60,8 +60,10 @@ rpm: ## make an RPM package for PGDG's servers of RHEL from the tarball, in .bui
 	scripts/rpm $(ARCH)
 
 pgxn-zip: ## make the source archive for PGXN, in .build/dist
-	. scripts/lib/common.sh && mkdir -p .build/dist && \
-	git archive --prefix="idgen-$$VERSION/" -o ".build/dist/idgen-$$VERSION.zip" HEAD
+	mkdir -p .build/dist && scripts/release archive .build/dist
+
+release: ## make all files of a release for this PostgreSQL, x86-64 and ARM, in .build/release
+	scripts/release build x86_64 aarch64
 
 sbom: ## list the crates in the library as a CycloneDX SBOM, in .build/dist
 	scripts/sbom
@@ -128,7 +130,7 @@ test-image: ## compare the image for Kubernetes with the tarballs in .build/dist
 test-arm: ## run tests on PostgreSQL for 64-bit ARM, under qemu
 	scripts/test-package arm
 
-reproduce: setup ## build the packages a second time, in another folder, and compare the bytes
+reproduce: setup ## build a release a second time, in another folder, and compare the bytes
 	scripts/test-package reproduce
 
 ##@ To measure, with QUICK=1 for a first impression, and to draw what pages show

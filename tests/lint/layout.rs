@@ -1,11 +1,12 @@
 //! The layout of shared memory has a number, by which two versions of the library that use the same segment know
-//! whether they may share it. The definitions of the layout are recorded here with this number, so that none changes
+//! whether they may share it. The definitions of each layout are recorded here with its number, so that none changes
 //! without it.
 
 use crate::{read, regex};
 
-/// The number `LAYOUT` of `src/pg/shmem.rs`, and the hash of the definitions.
-const RECORDED: (&str, u64) = ("1", 0x9717_69bb_a0d4_210b);
+/// The number `LAYOUT` of `src/pg/shmem.rs`, the hash of the definitions, and the first version that has them. Once this
+/// is released, its line stays as it is, and a change takes the next number and a new line.
+const RECORDED: [(&str, u64, &str); 1] = [("1", 0x9717_69bb_a0d4_210b, "0.2.0")];
 
 /// The definitions of everything in shared memory, and of the meaning of its numbers, by the beginnings of their lines.
 const DEFINITIONS: [(&str, &str); 7] = [
@@ -48,10 +49,14 @@ fn layout(read: impl Fn(&str) -> String) -> (String, u64) {
 #[test]
 fn the_layout_of_shared_memory_has_its_number() {
     let (number, sum) = layout(read);
+    let recorded = RECORDED.last().map(|(number, sum, _)| ((*number).to_owned(), *sum));
     assert_eq!(
-        (number.as_str(), sum),
-        RECORDED,
-        "what shared memory contains has changed, or its number: raise LAYOUT in src/pg/shmem.rs unless it has been raised \
-         since the last release, and record ({number:?}, {sum:#018x})"
+        Some((number.clone(), sum)),
+        recorded,
+        "what shared memory contains has changed, or its number: if the last line of RECORDED is of a release, raise LAYOUT \
+         in src/pg/shmem.rs and add a line; otherwise, correct that line to {number:?}, {sum:#018x}"
     );
+    let numbers: Vec<String> = RECORDED.iter().map(|(number, ..)| (*number).to_owned()).collect();
+    let expected: Vec<String> = (1..=RECORDED.len()).map(|number| number.to_string()).collect();
+    assert_eq!(numbers, expected, "each layout has a number of its own");
 }

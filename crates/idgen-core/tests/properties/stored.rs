@@ -69,6 +69,16 @@ proptest! {
     }
 }
 
+/// Promise 1: a mark is read as the release that has stored it meant it, and stored in a form that this release reads.
+#[test]
+fn marks_of_releases_keep_their_form() {
+    let tick = 60_000_000_000;
+    let default = epoch_at(1_735_689_600_000);
+    assert_eq!(Progress::kept(tick).map(Progress::mark), Some(tick), "0.1.0");
+    assert_eq!(Progress::new(tick, default).to_keep(), 0x837e_11d6_002d_6844, "0.2.0");
+    assert_eq!(stored::tick_of(Progress::kept(0x837e_11d6_002d_6844), default), Ok(tick), "0.2.0");
+}
+
 /// A server that has never minted has no mark, whatever the epoch.
 #[test]
 fn no_mark_is_the_first_tick() {
