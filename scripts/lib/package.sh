@@ -48,7 +48,7 @@ lay_out_extension() {
     cat "${INSTALL_SCRIPT[@]}" >"$3/idgen--$VERSION.sql"
     cp sql/idgen--*.control "$3"
     find sql -maxdepth 1 -name 'idgen--*--*.sql' -exec cp -t "$3" {} +
-    [ ! -e sql/update ] || scripts/update-script "$3"    # until a release freezes it
+    [ -e "sql/install/idgen--$VERSION.sql" ] || scripts/update-script "$3"    # until a release freezes it
 }
 
 # lay_out BUILT FOLDER ARCH: puts these files, idgenctl, and the program that installs them all into a folder.
