@@ -95,7 +95,7 @@ same "rows" "$minted" "$(sql "SELECT count(*) FROM minted")"
 refused 'could not access file "idgen"' "INSERT INTO minted (n) VALUES (1)"
 refused "other objects depend on it" "DROP EXTENSION idgen"
 sql "$(sql "SELECT statement FROM idgen_dependents WHERE statement IS NOT NULL")"
-sql "DROP EXTENSION idgen"
+sql "DROP EXTENSION idgen; DROP SCHEMA idgen"
 
 promise "after a purge, no file is left"
 apt install "$second"
