@@ -1,6 +1,6 @@
 //! The expression that replaces a call that mints in the defaults of COPY, so that COPY keeps its batches.
 
-use std::ffi::{CStr, c_void};
+use std::ffi::{CStr, c_char, c_void};
 
 use pgrx::pg_sys;
 
@@ -79,7 +79,8 @@ fn in_schema(schema: pg_sys::Oid, name: &str, types: &[pg_sys::Oid]) -> pg_sys::
     let name = name.replacen("snowflake_", "idgen_", 1);
     let mut data = pg_sys::NameData::default();
     for (to, from) in data.data.iter_mut().zip(name.bytes()) {
-        *to = from.cast_signed();
+        // Signed or not, depending on the processor.
+        *to = c_char::from_ne_bytes([from]);
     }
     // SAFETY: the keys of this cache have these types.
     unsafe {
