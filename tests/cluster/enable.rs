@@ -394,6 +394,13 @@ fn a_hostile_server_harms_nobody_who_looks_at_it() {
     let answer = [message("T", &column), message("D", &row).repeat(1100)].concat();
     let text = said_of(vec![ready.clone()], answer);
     assert_says(&text, &["its answer is unexpected, or too large"]);
+    // Rows that have only nulls, which take memory, too.
+    let columns = u16::MAX.to_be_bytes();
+    let columns_of = |each: &[u8]| [&columns[..], &each.repeat(u16::MAX.into())].concat();
+    let (row, head) = (columns_of(&[0xff; 4]), columns_of(&[&b"a\0"[..], &[0; 18]].concat()));
+    let answer = [message("T", &head), message("D", &row).repeat(100)].concat();
+    let text = said_of(vec![ready.clone()], answer);
+    assert_says(&text, &["its answer is unexpected, or too large"]);
     let release =
         |number| [message("S", format!("server_version\0{number}.1\0").as_bytes()), ready.clone()].concat();
     assert_says(

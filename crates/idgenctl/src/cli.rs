@@ -68,9 +68,7 @@ pub enum Command {
     /// adds idgen to shared_preload_libraries. Restart the servers in the order shown, and run the same command again,
     /// which then says whether they mint. Running it twice does no harm.
     ///
-    /// Decide two settings of postgresql.conf before the first id, with the same value on the primary and its standbys:
-    /// idgen.epoch, such as '2025-01-01T00:00:00Z' (the default), equal on all servers whose ids are compared; and,
-    /// with several clusters, the shards of each in idgen.allowed_shards, such as '0-99,200', out of 0 to 8191.
+    /// Decide idgen.epoch and, with several clusters, idgen.allowed_shards before the first id: see docs/reference.md.
     ///
     /// Example: idgenctl --server 'host=10.0.0.1 user=postgres' enable app
     Enable {

@@ -42,7 +42,7 @@ pub fn run(cli: &Cli, arguments: &Check) -> Result<u8> {
     };
     let all_answer = !findings.iter().any(counts);
     let lines: Vec<Value> = names.iter().map(|name| line(name, &all)).collect();
-    findings.extend(fleet_rules::judge(&all, &names, all_answer));
+    findings.extend(fleet_rules::judge(&all, &names, all_answer, counts));
     // All other hints assume that only one of the primaries has clients.
     if findings.iter().any(|finding| finding.id == TWO_PRIMARIES.id) {
         let others = findings.iter_mut().filter(|finding| finding.id != TWO_PRIMARIES.id);

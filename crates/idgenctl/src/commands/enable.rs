@@ -27,7 +27,7 @@ pub fn run(cli: &Cli, database: &str) -> Result<u8> {
             Error::refused(format!("the library of idgen cannot be loaded: {error}"), hint)
         })?;
         let preload = Preload::of(session)?;
-        if preload.keeper == Keeper::Files && !preload.will_have_idgen() {
+        if preload.keeper == Keeper::Files && !preload.will_have_idgen {
             let libraries = preload.next.iter().map(String::as_str).chain([SCHEMA]);
             let list = libraries.map(Session::literal).collect::<Vec<_>>().join(", ");
             let what = format!("have {} preload {list}", server.name);
@@ -47,7 +47,7 @@ pub fn run(cli: &Cli, database: &str) -> Result<u8> {
         let (name, preload) = (&member.server.name, Preload::of(&member.session)?);
         if preload.has_idgen {
             stuck |= !mints(member, &library::needed_state(&member.session)?);
-        } else if preload.will_have_idgen() {
+        } else if preload.will_have_idgen {
             restart.push(name.as_str());
         } else {
             left = true;

@@ -44,6 +44,8 @@ pub fn connect(server: &str, parameters: &HashMap<String, String>) -> Result<Con
         }
     }
     connection.set_error_verbosity(Verbosity::Default);
+    // A server may stop reading what is sent to it.
+    connection.set_non_blocking(true).map_err(|error| unreachable(&error.to_string()))?;
     Ok(connection)
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::env;
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicI32};
 
@@ -9,7 +10,7 @@ use crate::connection::session::Session;
 use crate::connection::settings;
 use crate::terminal::error::{Result, refused};
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Server {
     /// The name in the fleet file, or host and port.
     pub name: String,
@@ -18,11 +19,13 @@ pub struct Server {
     version: AtomicI32,
     /// Whether the role accepts settings that only superusers may set.
     is_superuser: AtomicBool,
+    /// That of the first connection: libpq would look for another by the name of a database, which the server chooses.
+    password: OnceLock<String>,
 }
 
 impl Server {
     pub fn new(name: String, parameters: BTreeMap<String, String>) -> Server {
-        Server { name, parameters, version: AtomicI32::new(0), is_superuser: AtomicBool::new(true) }
+        Server { name, parameters, is_superuser: AtomicBool::new(true), ..Server::default() }
     }
 
     /// The same server, with other parameters for an ordinary role. Without one of its own, it gets no password.
@@ -66,8 +69,13 @@ impl Server {
             parameters.extend(others.iter().copied().map(owned));
             let options = self.options(version, is_superuser, false);
             parameters.extend([("client_encoding", encoding), ("options", &options)].map(owned));
+            if let Some(password) = self.password.get() {
+                parameters.extend([("password", &**password), ("passfile", "/dev/null/none")].map(owned));
+            }
             match Session::connect(&self.name, parameters) {
                 Ok(session) => {
+                    self.password
+                        .get_or_init(|| session.connection.pass().ok().flatten().unwrap_or_default());
                     let options = settings::options(version, is_superuser, false);
                     version = session.version();
                     let is_complete = settings::options(version, is_superuser, false) == options;

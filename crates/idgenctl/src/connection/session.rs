@@ -23,7 +23,7 @@ const MOST_RESULTS: usize = 100;
 const MOST_BYTES: usize = 64 << 20;
 
 pub struct Session {
-    connection: Connection,
+    pub(super) connection: Connection,
     server: String,
     patience: Cell<Option<Duration>>,
     /// A deadline for all statements together.
@@ -136,7 +136,7 @@ impl Session {
                 Status::SingleTuple => {
                     let values: Vec<_> =
                         (0..result.nfields()).map(|column| result.value(0, column)).collect();
-                    size += values.iter().flatten().map(|value| value.len() + 24).sum::<usize>() + 48;
+                    size += values.iter().map(|value| value.map_or(0, <[u8]>::len) + 24).sum::<usize>() + 48;
                     if size <= MOST_BYTES {
                         let text = |value| String::from_utf8_lossy(value).into_owned();
                         rows.push(values.into_iter().map(|value| value.map(text)).collect());

@@ -7,8 +7,9 @@ use crate::terminal::error::{Error, Result};
 use crate::topology::fleet::HAS_PATRONI;
 
 pub struct Preload {
-    /// Whether the running server has loaded idgen.
+    /// Whether the running server has loaded idgen, and whether the next start will.
     pub has_idgen: bool,
+    pub will_have_idgen: bool,
     /// What the next start loads.
     pub next: Vec<String>,
     pub keeper: Keeper,
@@ -60,10 +61,7 @@ impl Preload {
                 )
             })
         };
-        Ok(Preload { has_idgen: has_idgen(&libraries(&row.string(0))?), next: libraries(&next)?, keeper })
-    }
-
-    pub fn will_have_idgen(&self) -> bool {
-        has_idgen(&self.next)
+        let (now, next) = (libraries(&row.string(0))?, libraries(&next)?);
+        Ok(Preload { has_idgen: has_idgen(&now), will_have_idgen: has_idgen(&next), next, keeper })
     }
 }

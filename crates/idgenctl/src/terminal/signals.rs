@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::terminal::error::{Error, Result};
 
@@ -23,12 +23,10 @@ pub fn go_on() -> Result {
 
 /// Sleeps, until a signal at most.
 pub fn pause(time: Duration) -> Result {
-    let mut left = time;
-    while !left.is_zero() {
+    let end = Instant::now() + time;
+    while Instant::now() < end {
         go_on()?;
-        let part = left.min(Duration::from_millis(50));
-        thread::sleep(part);
-        left -= part;
+        thread::sleep(time.min(Duration::from_millis(50)));
     }
     go_on()
 }

@@ -111,11 +111,7 @@ pub fn parameters(what: &str, connection: &str) -> Result<BTreeMap<String, Strin
 }
 
 fn of_connection(name: Option<&str>, connection: &str) -> Result<Server> {
-    let what = match name {
-        Some(name) => format!("the connection string of {name}"),
-        None if connection.contains(['=', ':']) => "the connection string".into(),
-        None => format!("\"{connection}\""),
-    };
+    let what = format!("the connection string{}", name.map(|name| format!(" of {name}")).unwrap_or_default());
     let parameters = parameters(&what, connection)?;
     let of = |key: &str, variable: &str| -> String {
         parameters.get(key).cloned().or_else(|| env::var(variable).ok()).unwrap_or_default()
@@ -172,7 +168,8 @@ impl Member<'_> {
                 "Connect as a superuser, such as postgres.",
             );
         }
-        let (system, is_standby) = (row.name(0), row.is_true(1));
+        // A number: it becomes part of comments on other servers.
+        let (system, is_standby) = (row.number(0).unwrap_or(0_u64).to_string(), row.is_true(1));
         let (has_patroni, identity) = (row.is_true(3), row.name(4));
         let timeline = row.number(5).unwrap_or(0);
         Ok(Member { server, session, system, timeline, is_standby, has_patroni, identity })

@@ -18,9 +18,9 @@ use crate::topology::clock::Ahead;
 /// How far clocks may differ: time daemons correct less than this, and ids may run ahead as far.
 const LIMIT_S: f64 = 1.0;
 
-/// Findings about the servers that answer, alone and in comparison. `names` are those of the fleet. Unless all answer,
-/// a missing server proves nothing. What a server reports is left out only if another one reports the same.
-pub fn judge(all: &[Facts], names: &[&str], all_answer: bool) -> Vec<Finding> {
+/// Findings about the servers that answer, alone and in comparison. `names` are those of the fleet, `whole` if all answer:
+/// otherwise, a missing server proves nothing. A finding is left out only if another server has it, and that `counts`.
+pub fn judge<F: Fn(&Finding) -> bool>(all: &[Facts], names: &[&str], whole: bool, counts: F) -> Vec<Finding> {
     let mut found = two_primaries(all);
     let used = used(all);
     let twice = minted_twice(all, &used);
@@ -35,16 +35,16 @@ pub fn judge(all: &[Facts], names: &[&str], all_answer: bool) -> Vec<Finding> {
         let primaries: Vec<&Facts> = all.iter().filter(|other| may_follow(facts, other, all)).collect();
         let shown: Vec<Finding> =
             primaries.iter().flat_map(|other| server_rules::inside(other, &twice)).collect();
-        let shown: HashSet<_> = shown.iter().map(Finding::content).collect();
+        let shown: HashSet<_> = shown.iter().filter(|it| counts(it)).map(Finding::content).collect();
         let inside = server_rules::inside(facts, &twice).into_iter();
         found.extend(inside.filter(|finding| !shown.contains(&finding.content())));
         found.extend(primaries.iter().flat_map(|primary| differences(primary, facts)));
         if !facts.is_standby {
-            found.extend(synchronous(facts, all, names, all_answer));
-        } else if all_answer && primaries.is_empty() {
+            found.extend(synchronous(facts, all, names, whole));
+        } else if whole && primaries.is_empty() {
             found.push(facts.found(NO_PRIMARY, &[]));
         }
-        let strangers = if all_answer { strangers(facts, all) } else { Vec::new() };
+        let strangers = if whole { strangers(facts, all) } else { Vec::new() };
         found.extend(
             strangers.iter().map(|to| facts.found(STANDBY_NOT_IN_FLEET, &[&quoted(&to.name), &to.address])),
         );
@@ -214,7 +214,7 @@ fn epochs(all: &[Facts]) -> Vec<Finding> {
         let primaries = others.filter(|other| !other.is_standby);
         // What its own one and another differ in is a finding of theirs.
         let may_be_own = |other: &&Facts| facts.is_standby && other.system == facts.system;
-        let has_own = primaries.clone().any(|other| may_be_own(&other));
+        let has_own = primaries.clone().any(|other| may_be_own(&other) && epoch(other).is_some());
         let primaries = primaries.filter(|other| !has_own || may_be_own(other));
         let others = primaries.filter_map(|other| Some((other, epoch(other).filter(|ms| *ms != own)?)));
         let others: Vec<_> = others.map(|(other, ms)| format!("{} on {}", text(ms), other.name)).collect();
@@ -252,7 +252,7 @@ mod tests {
     }
 
     fn found(all: &[Facts]) -> Vec<String> {
-        let found = judge(all, &[], true);
+        let found = judge(all, &[], true, |_| true);
         found.iter().map(|finding| format!("{} {}", finding.id, finding.server)).collect()
     }
 
@@ -374,10 +374,15 @@ mod tests {
         // Either of two primaries may be that of the standby.
         let [old, standby, _] = honest();
         let new = Facts { identity: "n".into(), state: minting("0-8", 5), ..server("n", false, 0.0) };
-        let both = judge(&[old, Facts { sender_port: None, ..standby }, new], &[], true);
+        let both = judge(&[old, Facts { sender_port: None, ..standby }, new], &[], true, |_| true);
         let of_epochs = both.iter().filter(|finding| finding.id == "epoch-differs");
         assert_eq!(of_epochs.map(|finding| &*finding.server).collect::<Vec<_>>(), ["s", "n"]);
         assert_eq!(both.iter().filter(|it| it.line().contains("p, which may be its primary,")).count(), 1);
+        // One that shows no epoch says nothing of its standby's.
+        let [_, standby, other] = honest();
+        let mute = Facts { identity: "m".into(), ..server("m", false, 0.0) };
+        let found = found(&[mute, Facts { sender_port: None, ..standby }, other]);
+        assert!(found.contains(&"epoch-differs s".into()), "{found:?}");
         for (identity, is_standby, timeline, shards, epoch) in [
             ("liar", false, 0, "0-9", 5),
             ("p", false, 0, "0-9", 5),
@@ -411,13 +416,15 @@ mod tests {
         assert!(found(&all).is_empty());
     }
 
-    /// Promise: what a standby has in common with its primary is reported once.
+    /// Promise: what a standby has in common with its primary is reported once, even if one of them is ignored.
     #[test]
     fn a_standby_repeats_nothing_of_its_primary() {
         let with = |facts| Facts { state: minting("0-9", 0), databases: of_app(50), ..facts };
         let all = [with(server("a", false, 0.0)), with(server("s", true, 0.0))];
-        let found = found(&all);
-        let of_columns: Vec<_> = found.iter().filter(|text| text.starts_with("shard-")).collect();
-        assert_eq!(of_columns, ["shard-not-allowed a"]);
+        for (ignored, shown) in [("", "a"), ("a", "s")] {
+            let mut found = judge(&all, &[], true, |finding| finding.server != ignored);
+            found.retain(|finding| finding.id == "shard-not-allowed" && finding.server != ignored);
+            assert_eq!(found.iter().map(|finding| &*finding.server).collect::<Vec<_>>(), [shown]);
+        }
     }
 }

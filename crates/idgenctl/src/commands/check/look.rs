@@ -104,7 +104,7 @@ fn facts(server: &Server, session: Result<Session>) -> Result<Facts> {
         clock,
         state,
         stateless,
-        preloads: preload.map_or([preloaded; 2], |preload| [preload.has_idgen, preload.will_have_idgen()]),
+        preloads: preload.map_or([preloaded; 2], |preload| [preload.has_idgen, preload.will_have_idgen]),
         fsync_off: row.is_true(1),
         mark_ahead_s: mark_s.zip(row.number::<f64>(0)).map(|(mark, now)| mark - now),
         ids_per_second: None,

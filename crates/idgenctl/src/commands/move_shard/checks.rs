@@ -34,10 +34,8 @@ pub fn state(plan: &Plan<'_>) -> Result<Option<At>> {
     // The comment of the copy alone proves nothing, because the copy's owner can write it.
     let may_be_copy = there == [&*names.moving] && kept.as_ref() == Some(&plan.names.mark);
     let has_copy = may_be_copy && plan.comment_on(target, &names.moving)?.as_ref() == Some(&plan.names.mark);
-    let other = plan
-        .others
-        .iter()
-        .find(|(_, begun)| begun.schema == names.schema || i32::from(begun.shard) == i32::from(plan.shard));
+    let own = plan.marker(false);
+    let other = plan.others.iter().find(|(_, it)| it.schema == own.schema || it.shard == own.shard);
     let is_free = there.is_empty() || has_copy;
     let (is_open, is_closed) = (here.contains(&names.schema), here.contains(&names.moving));
     let found = format!("the source has {}, the target has {}", shown(&here), shown(&there));
@@ -58,7 +56,7 @@ pub fn state(plan: &Plan<'_>) -> Result<Option<At>> {
             None => Ok(Some(At::Open)),
             Some((server, _)) => refused(
                 format!("a move of {} or its shard from {} has not ended", names.schema, server.name),
-                "First finish that move with --finish.",
+                "If clients have really used the schema there, first finish that move with --finish.",
             ),
         },
         None => refused(
@@ -111,10 +109,9 @@ pub fn state(plan: &Plan<'_>) -> Result<Option<At>> {
 
 /// The error of --undo or --finish without an interrupted move.
 pub fn no_move(plan: &Plan<'_>, here: &[String]) -> Error {
-    let source = &plan.source.primary().server.name;
-    let what = format!("there is no interrupted move of schema {} from {source}", plan.names.schema);
+    let (source, schema, has) = (&plan.source.primary().server.name, &plan.names.schema, shown(here));
     Error::refused(
-        format!("{what}: it has {}", shown(here)),
+        format!("there is no interrupted move of schema {schema} from {source}: it has {has}"),
         "Check that source and target are not swapped. To reverse a complete move, move the schema the other way.",
     )
 }

@@ -95,7 +95,7 @@ pub fn rehearse(plan: &Plan<'_>) -> Result {
     note("rehearsing the definitions on the target");
     let options = [&of(schema)[..], &snapshot, "--schema-only", "--lock-wait-timeout=2s"];
     let rights = rights::given(schema);
-    if let Some(said) = dump_into(plan, &options, &format!("{rights}; ROLLBACK;"), true)? {
+    if let Some(said) = dump_into(plan, &options, &rights, true)? {
         return rights::compare(&session.value(&rights, &[])?, said.lines().last().unwrap_or_default());
     }
     refused(
@@ -116,28 +116,27 @@ pub fn copy(plan: &Plan<'_>) -> Result<Session> {
     let snapshot = rights::look_at(plan, moving, &locks)?;
     checks::ties(&locks, moving)?;
     note("copying the rows");
-    let end = format!("{}; COMMIT;", set_comment(moving, &plan.names.mark));
+    let marked = set_comment(moving, &plan.names.mark);
     // Its owner may wait for our lock, and pg_dump behind the owner.
-    if dump_into(plan, &[&of(moving), &snapshot, "--lock-wait-timeout=10s"], &end, false)?.is_none() {
+    if dump_into(plan, &[&of(moving), &snapshot, "--lock-wait-timeout=10s"], &marked, false)?.is_none() {
         return refused("the rows were not copied: see above", "Correct that, and try again.");
     }
     Ok(locks)
 }
 
-/// Pipes pg_dump into psql, and returns what psql has printed if both succeeded. It gives up rather than wait for a lock,
-/// behind which clients of the target would queue, or for a server that hangs: a trial at once, because pg_dump resets
-/// lock_timeout.
-fn dump_into(plan: &Plan<'_>, options: &[&str], end: &str, is_trial: bool) -> Result<Option<String>> {
+/// Pipes pg_dump and then this statement into psql, and returns what psql has printed if both programs succeeded. A trial
+/// rolls back. It gives up rather than wait for a lock, behind which clients of the target would queue: a trial at once,
+/// because pg_dump resets lock_timeout.
+fn dump_into(plan: &Plan<'_>, options: &[&str], last: &str, is_trial: bool) -> Result<Option<String>> {
     let fail = |error: io::Error| Error::refused(format!("the copy failed: {error}"), "Try again.");
-    let (reader, mut writer) = io::pipe().map_err(fail)?;
-    // Written before psql runs: later, it could be gone.
-    writeln!(writer, "BEGIN;").map_err(fail)?;
+    let (reader, writer) = io::pipe().map_err(fail)?;
     let [source, target] = &plan.as_owner;
     let mut programs = Programs::default();
     let mut psql = program("psql", target);
-    let (mut printed, printer) = io::pipe().map_err(fail)?;
-    psql.args(["-XAtq", "-v", "ON_ERROR_STOP=1"]).stdin(reader).stdout(printer);
-    let printed = thread::spawn(move || io::read_to_string(&mut printed).unwrap_or_default());
+    let (printed, printer) = io::pipe().map_err(fail)?;
+    // psql begins the transaction: the dump first forbids it to run commands that a hostile server slips in.
+    psql.args(["-XAtq", "-v", "AUTOCOMMIT=off", "-v", "ON_ERROR_STOP=1"]).stdin(reader).stdout(printer);
+    let printed = thread::spawn(move || io::read_to_string(printed.take(1 << 26)).unwrap_or_default());
     programs.start(&mut psql).map_err(fail)?;
     let mut pg_dump = program("pg_dump", source);
     // The schema's name is in UTF-8 as well.
@@ -160,7 +159,7 @@ fn dump_into(plan: &Plan<'_>, options: &[&str], end: &str, is_trial: bool) -> Re
                 return Ok(None);
             }
             if let Some(mut writer) = writer.take() {
-                writeln!(writer, "{end}").map_err(fail)?;
+                writer.write_all(ending(last, is_trial).as_bytes()).map_err(fail)?;
             }
         }
         if shown.elapsed() > Duration::from_secs(5) {
@@ -177,6 +176,15 @@ fn dump_into(plan: &Plan<'_>, options: &[&str], end: &str, is_trial: bool) -> Re
         }
         signals::pause(Duration::from_millis(20))?;
     }
+}
+
+/// What psql reads after the dump, with a statement. It runs commands there, and how it reads literals is up to the servers,
+/// of which one may be hostile. So the statement is in hexadecimal, and psql does not read the result.
+fn ending(statement: &str, is_trial: bool) -> String {
+    let hex: String = statement.bytes().map(|byte| format!("{byte:02x}")).collect();
+    let end = if is_trial { "ROLLBACK" } else { "COMMIT" };
+    let sql = format!("SELECT convert_from(decode('{hex}', 'hex'), 'UTF8') \\gexec");
+    format!("SET standard_conforming_strings = on;\n{sql}\n{end};\n")
 }
 
 /// Shows what the copy does, or waits for. Returns whether it waits for a lock.
@@ -200,6 +208,14 @@ fn show_progress(plan: &Plan<'_>) -> Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Promise: psql reads nothing of a name, which could end a literal and begin a command.
+    #[test]
+    fn names_reach_no_program_as_they_are() {
+        let text = ending(r"COMMENT ON SCHEMA s IS '\'; \! touch x -- ü'", false);
+        assert_eq!(text.matches(['\\', '!', 'ü']).collect::<String>(), r"\");
+        assert!(text.contains(r" \gexec"), "{text}");
+    }
 
     /// Promise: a program's output does not exhaust memory, even without line breaks.
     #[test]

@@ -12,7 +12,7 @@ use crate::connection::server::Server;
 use crate::connection::session::Session;
 use crate::idgen::columns;
 use crate::terminal::error::{Error, Result, refused};
-use crate::terminal::text::plain;
+use crate::terminal::text::{cut, plain};
 
 pub struct Plan<'a> {
     pub cli: &'a Cli,
@@ -59,7 +59,7 @@ impl<'a> Plan<'a> {
         let shard = find_shard(session, &names, begun.as_ref(), arguments.shard)?;
         let place = |system: &str, session: &Session| {
             let oid = session.value("SELECT oid FROM pg_database WHERE datname = current_database()", &[])?;
-            Ok(format!("{system}/{oid}"))
+            Ok(format!("{system}/{}", oid.parse::<u32>().unwrap_or_default()))
         };
         names.mark = format!("idgenctl move {} of {}", i32::from(shard), place(system, session)?);
         let to = target.first().map(|member| place(&member.system, &member.session)).transpose()?;
@@ -129,5 +129,5 @@ fn owner_role(owner: &[Place<'_>; 2], places: [&Place<'_>; 2]) -> Result<String>
             );
         }
     }
-    owner[1].value("SELECT current_user", &[])
+    owner[1].value("SELECT current_user", &[]).map(|name| cut(&name))
 }

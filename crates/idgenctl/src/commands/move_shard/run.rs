@@ -33,10 +33,8 @@ impl Run<'_> {
     /// name on the target.
     pub fn begin(&self) -> Result {
         let (plan, begun) = (self.plan, self.plan.marker(false));
-        let create = match plan.begun {
-            Some(_) => String::new(),
-            None => format!("CREATE SCHEMA {}; ", begun.marker()),
-        };
+        let create = format!("CREATE SCHEMA {}; ", begun.marker());
+        let create = if plan.begun.is_none() { create } else { String::new() };
         self.turn.session(&plan.source, plan.source.primary())?.run(&(create + &begun.write()))?;
         plan.names.reserve(&self.turn.session(&plan.target, plan.target.primary())?)
     }
