@@ -43,14 +43,13 @@ pub fn run(cli: &Cli, arguments: &Check) -> Result<u8> {
     let all_answer = !findings.iter().any(counts);
     let lines: Vec<Value> = names.iter().map(|name| line(name, &all)).collect();
     findings.extend(fleet_rules::judge(&all, &names, all_answer, counts));
+    let number = findings.iter().filter(|finding| !counts(finding)).count();
+    findings.retain(counts);
     // All other hints assume that only one of the primaries has clients.
     if findings.iter().any(|finding| finding.id == TWO_PRIMARIES.id) {
         let others = findings.iter_mut().filter(|finding| finding.id != TWO_PRIMARIES.id);
         others.for_each(|finding| finding.hint.clear());
     }
-    let count = findings.len();
-    findings.retain(counts);
-    let number = count - findings.len();
     let order = |name: &str| names.iter().position(|other| *other == name);
     findings.sort_by_key(|finding| (finding.severity, order(&finding.server)));
     show(arguments.json, &lines, &findings, number)?;
@@ -70,7 +69,7 @@ fn show(json: bool, lines: &[Value], findings: &[Finding], ignored: usize) -> Re
     let header = ["server", "role", "PostgreSQL", "idgen", "shards", "mark", "ids/s"];
     table.load_style(presets::NOTHING).set_header(header);
     for line in lines {
-        let text = |key: &str| plain(line[key].as_str().unwrap_or_default());
+        let text = |key: &str| plain(line[key].as_str().unwrap_or_default()).chars().take(60).collect();
         let mark = match line["mark_ahead_s"].as_f64() {
             Some(ahead) if ahead < 0.0 => format!("{} behind", span(-ahead)),
             Some(ahead) => format!("{} ahead", span(ahead)),

@@ -116,7 +116,7 @@ fn room(members: &[Member], primary: &Member) -> Result {
         "SELECT count(*) FILTER (WHERE local_id <> 65534) + 1, coalesce(bool_or(local_id = 65534), false)
          FROM pg_replication_origin_status",
     )?;
-    let (needed, has_mark) = (rows.row(0).number::<u64>(0).unwrap_or(1), rows.row(0).is_true(1));
+    let (needed, has_mark) = (rows.row(0).number::<u16>(0).unwrap_or(1), rows.row(0).is_true(1));
     let limit = |session: &Session| match session.version() {
         ..180_000 => "max_replication_slots",
         _ => "max_active_replication_origins",
@@ -124,7 +124,7 @@ fn room(members: &[Member], primary: &Member) -> Result {
     for Member { server, session, .. } in members {
         let name = limit(session);
         let room = session.value("SELECT current_setting($1)", &[name])?;
-        if room.parse::<u64>().is_ok_and(|room| room < needed) {
+        if room.parse::<u64>().is_ok_and(|room| room < needed.into()) {
             return refused(
                 format!(
                     "{} has no room for the high-water mark: \"{name}\" must be at least {needed} (now {room})",

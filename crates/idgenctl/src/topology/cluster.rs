@@ -1,6 +1,6 @@
 //! Which servers form a cluster.
 
-use crate::connection::session::Session;
+use crate::connection::session::{Row, Session};
 use crate::terminal::error::Result;
 
 /// The name under which a standby receives WAL, in SQL about a row of pg_stat_wal_receiver. This program's libpq could
@@ -53,9 +53,9 @@ pub fn unknown_standbys(sessions: &[&Session]) -> Result<String> {
         let port = session.value("SHOW port", &[])?.parse().ok();
         senders.extend(session.run(sent)?.iter().map(|row| (row.string(0), row.string(1), port)));
         let name = |text: &str| shown_as(text, session.version());
-        standbys.extend(
-            session.run(&received)?.iter().map(|row| (name(&row.string(0)), row.number(1).or(Some(0)))),
-        );
+        // A server has at most one.
+        let of_row = |row: Row<'_>| (name(&row.string(0)), row.number(1).or(Some(0)));
+        standbys.extend(session.run(&received)?.iter().next().map(of_row));
     }
     let from: Vec<End<'_>> = senders.iter().map(|(name, _, port)| (&**name, *port)).collect();
     let to: Vec<End<'_>> = standbys.iter().map(|(name, port)| (&**name, *port)).collect();

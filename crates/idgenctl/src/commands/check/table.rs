@@ -91,8 +91,8 @@ kinds! {
         "{} and this server are primaries of one cluster, on timelines {} and {}, and mint the same ids",
         "Find out which of them clients must use, and see that the other stops and stays stopped. A copy that is to \
          remain needs shards of its own. Change nothing else before.";
-    SAME_SERVER: "same-server", Error, Any, "it says that it is the same server as {}",
-        "If it is, name it once in the fleet.";
+    SAME_SERVER: "same-server", Error, Any, "it and {} say that they are one server",
+        "If they are, name it once. If not, one lies.";
 
     // Shards and epochs.
     LISTS_OVERLAP: "lists-overlap", Error, Set, "other clusters mint for the same shards: {}",

@@ -130,15 +130,14 @@ pub fn copy(plan: &Plan<'_>) -> Result<Session> {
 fn dump_into(plan: &Plan<'_>, options: &[&str], last: &str, is_trial: bool) -> Result<Option<String>> {
     let fail = |error: io::Error| Error::refused(format!("the copy failed: {error}"), "Try again.");
     let (reader, writer) = io::pipe().map_err(fail)?;
-    let [source, target] = &plan.as_owner;
     let mut programs = Programs::default();
-    let mut psql = program("psql", target);
+    let mut psql = program("psql", &plan.as_owner[1]);
     let (printed, printer) = io::pipe().map_err(fail)?;
     // psql begins the transaction: the dump first forbids it to run commands that a hostile server slips in.
     psql.args(["-XAtq", "-v", "AUTOCOMMIT=off", "-v", "ON_ERROR_STOP=1"]).stdin(reader).stdout(printer);
     let printed = thread::spawn(move || io::read_to_string(printed.take(1 << 26)).unwrap_or_default());
     programs.start(&mut psql).map_err(fail)?;
-    let mut pg_dump = program("pg_dump", source);
+    let mut pg_dump = program("pg_dump", &plan.as_owner[0]);
     // The schema's name is in UTF-8 as well.
     pg_dump.arg("--encoding=UTF8").args(options).stdin(Stdio::null());
     programs.start(pg_dump.stdout(writer.try_clone().map_err(fail)?)).map_err(fail)?;

@@ -12,7 +12,7 @@ use crate::connection::server::Server;
 use crate::connection::session::Session;
 use crate::idgen::columns;
 use crate::terminal::error::{Error, Result, refused};
-use crate::terminal::text::{cut, plain};
+use crate::terminal::text::plain;
 
 pub struct Plan<'a> {
     pub cli: &'a Cli,
@@ -119,15 +119,17 @@ fn find_shard(session: &Session, names: &Names, begun: Option<&Begun>, given: Op
 
 /// The role that copies the schema.
 fn owner_role(owner: &[Place<'_>; 2], places: [&Place<'_>; 2]) -> Result<String> {
+    let role = owner[0].value("SELECT current_user", &[])?;
     for (owner, place) in owner.iter().zip(places) {
         let server = "SELECT concat_ws(' ', current_database(), pg_postmaster_start_time())";
         let is_there = owner.value(server, &[])? == place.value(server, &[])?;
-        if !is_there || owner.value("SHOW is_superuser", &[])? == "on" {
+        let is_it = owner.value("SELECT current_user", &[])? == role;
+        if !is_there || !is_it || owner.value("SHOW is_superuser", &[])? == "on" {
             return refused(
                 format!("--owner does not connect to the database on {} as an ordinary role", place.role),
-                "Give only what differs for the role that owns the schema, such as user=app.",
+                "Give only what differs for the role that owns the schema, such as user=app: one name on both servers.",
             );
         }
     }
-    owner[1].value("SELECT current_user", &[]).map(|name| cut(&name))
+    Ok(role)
 }

@@ -125,7 +125,9 @@ impl Servers {
                 Ok(member) => {
                     if let Some(other) = seen.iter().find(|other| other.identity == member.identity) {
                         let (one, two) = (&other.server.name, &server.name);
-                        return Err(Error::Usage(format!("{one} and {two} are one server: name it once")));
+                        return Err(Error::Usage(format!(
+                            "{one} and {two} say that they are one server: name it once"
+                        )));
                     }
                     seen.push(member);
                 }
