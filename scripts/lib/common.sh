@@ -187,6 +187,23 @@ copy_server() {
     echo "$PG_SOURCE $PG_VERSION_TEXT" >"$tree/made-from"
 }
 
+# find_older: sets the version of the last release before this one, its install script, and the commit after it, the one
+# that has changed the version; this is empty if the history of git does not reach back so far.
+find_older() {
+    need git git
+    script=$(printf '%s\n' sql/install/idgen--*.sql | grep -vF -- "--$VERSION.sql" | sort -V | tail -n1)
+    version=${script#sql/install/idgen--}
+    version=${version%.sql}
+    next=$(git -c safe.directory="$TOP" log -1 --format=%H -G"^version = \"$version\"$" -- Cargo.toml) || true
+}
+# unpack_older: puts its source into a folder.
+unpack_older() {
+    source=.build/older-source
+    rm -rf "$source"
+    mkdir -p "$source"
+    git -c safe.directory="$TOP" archive "$next^" | tar -x -C "$source"
+}
+
 # for_target TRIPLE NAME: prints the variable that sets NAME of [target.TRIPLE] in cargo's configuration.
 for_target() { printf 'CARGO_TARGET_%s_%s\n' "$(tr a-z- A-Z_ <<<"$1")" "$2"; }
 # The target of the build: this machine, or CARGO_BUILD_TARGET, as with scripts/server-root arm64. Cargo then builds

@@ -29,11 +29,18 @@ fn start_version(version: &str) -> Server {
     server
 }
 
-/// A server of the last release, with its extension.
-fn start_older(build: Build, settings: &[&str]) -> Server {
+/// A server of the last release, with its extension; `None` if that was not built.
+fn start_older(build: Build, settings: &[&str]) -> Option<Server> {
+    if !Build::Older.is_there() {
+        skipped("the last release was not built");
+        return None;
+    }
+    if build == Build::Replaced {
+        Build::Older.give_files(build);
+    }
     let server = Server::start_empty(build, settings);
     server.run("CREATE EXTENSION idgen");
-    server
+    Some(server)
 }
 
 /// The entries of the catalogs about the extension and its members.
@@ -632,12 +639,8 @@ fn pgcopydb_copies_indexes_on_expressions() {
 /// mint. The script fails or succeeds as a whole before the restart, and succeeds after it.
 #[test]
 fn files_are_replaced_under_a_running_server() {
-    if !Build::Older.is_there() {
-        return;
-    }
     for preload in [PRELOAD, ""] {
-        Build::Older.give_files(Build::Replaced);
-        let server = start_older(Build::Replaced, &[preload]);
+        let Some(server) = start_older(Build::Replaced, &[preload]) else { return };
         let version: String = server.value("SELECT extversion FROM pg_extension WHERE extname = 'idgen'");
         if preload.is_empty() && (version == "0.1.0" || major_version() < 17) {
             continue;
@@ -675,10 +678,7 @@ fn files_are_replaced_under_a_running_server() {
 /// An update with the standbys first, and a failover before and after the script.
 #[test]
 fn a_standby_is_updated_first() {
-    if !Build::Older.is_there() {
-        return;
-    }
-    let mut one = start_older(Build::Older, &[PRELOAD]);
+    let Some(mut one) = start_older(Build::Older, &[PRELOAD]) else { return };
     one.run(THINGS);
     one.run("CREATE DATABASE not_updated");
     one.connect_to("not_updated").run("CREATE EXTENSION idgen");
@@ -733,10 +733,8 @@ fn assert_newest(server: &Server) {
 /// upgrades`, of a newer one.
 #[test]
 fn pg_upgrade() {
-    if !Build::Older.is_there() {
-        return;
-    }
-    let moving = Moving::from(start_older(Build::Older, &[PRELOAD]));
+    let Some(older) = start_older(Build::Older, &[PRELOAD]) else { return };
+    let moving = Moving::from(older);
     // PostgreSQL 15.20 of Debian gives every column an option that newer versions refuse, so that pg_upgrade fails on
     // any table.
     moving.old.run("UPDATE pg_attribute SET attoptions = NULL WHERE attoptions::text LIKE '{pg_attver=%'");

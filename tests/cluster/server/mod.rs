@@ -25,7 +25,7 @@ pub use sessions::{Sql, Values, reason};
 use crate::moment::is_reached;
 use crate::process::{
     clock_library, command, give_to_servers, kill, preloads, run, said_by, said_by_pg_config, servers_folder,
-    skipped, variable,
+    variable,
 };
 
 /// The setting of servers that preload idgen in every run of the tests, because of the subject of a test or of later
@@ -73,13 +73,9 @@ impl Build {
         }))
     }
 
-    /// Whether there is such a build. Otherwise, the test is skipped.
+    /// Whether there is such a build.
     pub fn is_there(self) -> bool {
-        let is_there = self.bin().exists();
-        if !is_there {
-            skipped("the last release was not built");
-        }
-        is_there
+        self.bin().exists()
     }
 
     /// Puts files of idgen from this build into another one, as packages do: a process keeps those that it has open.
