@@ -40,9 +40,9 @@ pub fn run(cli: &Cli, arguments: &Check) -> Result<u8> {
     let counts = |Finding { id, server, .. }: &Finding| {
         !ignored.iter().any(|text| *text == id || **text == format!("{id}:{server}"))
     };
-    let all_answer = !findings.iter().any(counts);
+    let whole = !findings.iter().any(counts);
     let lines: Vec<Value> = names.iter().map(|name| line(name, &all)).collect();
-    findings.extend(fleet_rules::judge(&all, &names, all_answer, counts));
+    findings.extend(fleet_rules::judge(&all, &names, whole, counts));
     let number = findings.iter().filter(|finding| !counts(finding)).count();
     findings.retain(counts);
     // All other hints assume that only one of the primaries has clients.
@@ -69,7 +69,7 @@ fn show(json: bool, lines: &[Value], findings: &[Finding], ignored: usize) -> Re
     let header = ["server", "role", "PostgreSQL", "idgen", "shards", "mark", "ids/s"];
     table.load_style(presets::NOTHING).set_header(header);
     for line in lines {
-        let text = |key: &str| plain(line[key].as_str().unwrap_or_default()).chars().take(60).collect();
+        let text = |key: &str| plain(line[key].as_str().unwrap_or_default());
         let mark = match line["mark_ahead_s"].as_f64() {
             Some(ahead) if ahead < 0.0 => format!("{} behind", span(-ahead)),
             Some(ahead) => format!("{} ahead", span(ahead)),
@@ -99,7 +99,7 @@ fn line(name: &str, all: &[Facts]) -> Value {
         "server": name,
         "role": if facts.is_standby { "standby" } else { "primary" },
         "postgresql": format!("{}.{}", facts.version / 10_000, facts.version % 10_000),
-        "idgen": state.map(|state| &state.version),
+        "idgen": state.map(|state| format!("{:.60}", state.version)),
         "shards": facts.shards().map(|shards| shards.to_string()),
         "closed": state.and_then(|state| state.closed_shards.as_ref()),
         "mark_ahead_s": facts.mark_ahead_s,

@@ -74,8 +74,7 @@ impl Server {
             }
             match Session::connect(&self.name, parameters) {
                 Ok(session) => {
-                    self.password
-                        .get_or_init(|| session.connection.pass().ok().flatten().unwrap_or_default());
+                    let _ = self.password.set(session.connection.pass().ok().flatten().unwrap_or_default());
                     let options = settings::options(version, is_superuser, false);
                     version = session.version();
                     let is_complete = settings::options(version, is_superuser, false) == options;

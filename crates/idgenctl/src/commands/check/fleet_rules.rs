@@ -114,7 +114,7 @@ fn strangers<'a>(facts: &'a Facts, all: &[Facts]) -> Vec<&'a Receiver> {
 }
 
 /// Compares synchronous_standby_names with the standbys that there are.
-fn synchronous(primary: &Facts, all: &[Facts], fleet: &[&str], all_answer: bool) -> Vec<Finding> {
+fn synchronous(primary: &Facts, all: &[Facts], fleet: &[&str], whole: bool) -> Vec<Finding> {
     let Some(names) = Names::parse(&primary.synchronous) else {
         let has_standbys = primary.receivers.iter().any(|other| other.is_standby)
             || all.iter().any(|standby| may_follow(standby, primary, all));
@@ -130,7 +130,7 @@ fn synchronous(primary: &Facts, all: &[Facts], fleet: &[&str], all_answer: bool)
     let unknown =
         names.names.iter().filter(|name| !known.iter().any(|other| other.eq_ignore_ascii_case(name)));
     let unknown: Vec<_> = unknown.map(|name| quoted(name)).collect();
-    if all_answer && !unknown.is_empty() {
+    if whole && !unknown.is_empty() {
         found.push(primary.found(SYNC_NAME_UNKNOWN, &[&some(&unknown)]));
     }
     let others: Vec<_> = candidates.iter().filter(|other| !other.is_standby).collect();

@@ -33,9 +33,9 @@ impl Run<'_> {
     /// name on the target.
     pub fn begin(&self) -> Result {
         let (plan, begun) = (self.plan, self.plan.marker(false));
-        let create = format!("CREATE SCHEMA {}; ", begun.marker());
-        let create = if plan.begun.is_none() { create } else { String::new() };
-        self.turn.session(&plan.source, plan.source.primary())?.run(&(create + &begun.write()))?;
+        let create = plan.begun.is_none().then(|| format!("CREATE SCHEMA {}; ", begun.marker()));
+        let sql = create.unwrap_or_default() + &begun.write();
+        self.turn.session(&plan.source, plan.source.primary())?.run(&sql)?;
         plan.names.reserve(&self.turn.session(&plan.target, plan.target.primary())?)
     }
 }

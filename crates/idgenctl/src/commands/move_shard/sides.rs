@@ -126,7 +126,7 @@ impl Servers {
                     if let Some(other) = seen.iter().find(|other| other.identity == member.identity) {
                         let (one, two) = (&other.server.name, &server.name);
                         return Err(Error::Usage(format!(
-                            "{one} and {two} say that they are one server: name it once"
+                            "{one} and {two} say they are one server: name it once"
                         )));
                     }
                     seen.push(member);
