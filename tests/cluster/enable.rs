@@ -148,7 +148,7 @@ fn a_standby_without_room_is_found_before_the_first_id() {
         &["has no room for the high-water mark", limit_of_origins(), "Nothing was changed"],
     );
     assert_eq!(state(&primary), before);
-    look(&[&primary], 1, &["warning: servers that are not given", ": two over a local socket."]);
+    look(&[&primary], 1, &["warning: servers that are not given", ": two at a local socket."]);
     // PostgreSQL shows this name without quotes, so that libpq cannot read the text.
     standby.follow_by(&primary.host(), "''number two''");
     standby.restart_with(&[&room_for(4)]);

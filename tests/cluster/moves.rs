@@ -499,7 +499,7 @@ fn a_shard_moves_with_standbys_on_both_sides() {
     let (old, new) = (source.standby("old"), target.standby("new"));
     let (old_target, new_target) = (old.target("postgres"), new.target("postgres"));
     let check = |options: &[&str], why: &str| refused_first(move_with(options, &source, &target), &[why]);
-    check(&[], "the source has standbys that are not in the fleet: old over a local socket");
+    check(&[], "the source has standbys that are not in the fleet: old at a local socket");
     check(&["--server", &old_target], "the target has standbys that are not in the fleet");
     check(&["--server", &old_target, "--server", &old_target], "is given twice");
     // As many standbys receive WAL as are given, but one between them is not given.
@@ -507,7 +507,7 @@ fn a_shard_moves_with_standbys_on_both_sides() {
     let last = between.standby("last");
     check(
         &["--server", &old_target, "--server", &new_target, "--server", &last.target("postgres")],
-        "not in the fleet: between over",
+        "not in the fleet: between at",
     );
     drop((between, last));
     source.wait_until("SELECT count(*) = 1 FROM pg_stat_replication");

@@ -16,8 +16,7 @@ would. A fleet file names servers, including standbys, each with a libpq connect
     one = \"host=10.0.0.1 user=postgres dbname=app\"
     two = \"postgresql://postgres@10.0.0.2/app\"
 
-idgenctl finds out which servers form a cluster, and which of them is the primary. libpq reads passwords as usual, for \
-example from ~/.pgpass or PGPASSWORD.
+libpq reads passwords as usual, for example from ~/.pgpass or PGPASSWORD.
 
 Exit codes:
     0  done, or nothing found
@@ -51,48 +50,35 @@ pub struct Cli {
 pub enum Command {
     /// Shows each server, and looks for anything that could stop minting or repeat ids. Changes nothing
     ///
-    /// Each finding is one line: its severity, the server, what is wrong, its kind in brackets, and what to do.
-    /// docs/checks.md lists the kinds. List all servers: some problems only show in comparison. Run it as a job, before
-    /// production, after each change of settings, and before and after a failover.
-    ///
-    /// --json prints an object with an array of servers, and one of findings with id, severity (error, warning or note),
-    /// server, database, message and hint; or, if it fails, one with error and hint.
-    ///
-    /// Example: idgenctl --fleet fleet.toml check --ignore asynchronous:two
+    /// docs/checks.md lists the kinds of findings. List all servers: some problems only show in comparison. Run it as a
+    /// job, before production, after each change of settings, and before and after a failover.
     Check(Check),
     /// Prepares a database and its server for idgen, whose files must be installed there and on the standbys
     ///
-    /// Give a primary with its standbys, or first each standby alone. The command checks that each server can load the
-    /// library and has room for the high-water mark, shows what it will do, and asks. Then it creates the extension in
-    /// a schema of its own, idgen, grants USAGE on it to PUBLIC, appends it to the search_path of the database, and
-    /// adds idgen to shared_preload_libraries. Restart the servers in the order shown, and run the same command again,
-    /// which then says whether they mint. Running it twice does no harm.
-    ///
-    /// Decide idgen.epoch and, with several clusters, idgen.allowed_shards before the first id: see docs/reference.md.
-    ///
-    /// Example: idgenctl --server 'host=10.0.0.1 user=postgres' enable app
+    /// Give a primary with its standbys, or first each standby alone. The command shows what it will do, and asks. Then
+    /// it creates the extension in a schema of its own, idgen, with USAGE for PUBLIC, appends it to the search_path of
+    /// the database, and adds idgen to shared_preload_libraries. Restart the servers in the order shown, and run the
+    /// same command again, which then says whether they mint. Decide idgen.epoch and, with several clusters,
+    /// idgen.allowed_shards before the first id: see docs/reference.md.
     Enable {
         /// The database that gets the extension
         database: String,
     },
     /// Moves a schema with its shard to another server while clients keep working
     ///
-    /// The command first checks everything that could stop the move, on both servers and their standbys, and asks. Then
-    /// it renames the schema on the source, closes the shard there, copies the schema with pg_dump, and opens the shard
-    /// on the target past all ids of the source. Meanwhile clients get 3F000, 42P01 or 55000, and must try again on the
-    /// target. The old rows stay on the source, in the schema SCHEMA_moved, for you to drop.
-    ///
-    /// If a step fails, the command undoes the move and says so. If it was killed, run it again: it says what to do.
+    /// The command first checks everything that could stop the move, and asks. Then it renames the schema on the source,
+    /// closes the shard there, copies the schema with pg_dump, and opens the shard on the target past all ids of the
+    /// source. Meanwhile clients get 3F000, 42P01 or 55000, and must try again on the target. The old rows stay on the
+    /// source, in the schema SCHEMA_moved, for you to drop. If a step fails, the command undoes the move and says so. If
+    /// it was killed, run it again: it says what to do.
     ///
     /// List all standbys of both servers: one that keeps the old list would repeat ids once it is promoted.
-    ///
-    /// Example: idgenctl --fleet fleet.toml move insta5 --from one --to two --owner user=app
     Move(Move),
 }
 
 #[derive(Debug, Args)]
 pub struct Check {
-    /// Prints JSON for programs
+    /// Prints an object with servers and findings or, if it fails, with error and hint
     #[arg(long)]
     pub json: bool,
     /// A kind of finding to leave out, on one server or on all. May be repeated

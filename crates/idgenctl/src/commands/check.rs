@@ -97,10 +97,10 @@ fn line(name: &str, all: &[Facts]) -> Value {
     let state = facts.state.as_ref();
     json!({
         "server": name,
-        "role": if facts.is_standby { "standby" } else { "primary" },
+        "role": if facts.node.is_standby { "standby" } else { "primary" },
         "postgresql": format!("{}.{}", facts.version / 10_000, facts.version % 10_000),
-        "idgen": state.map(|state| format!("{:.60}", state.version)),
-        "shards": facts.shards().map(|shards| shards.to_string()),
+        "idgen": state.map(|state| &state.version),
+        "shards": facts.shards.map(|shards| shards.to_string()),
         "closed": state.and_then(|state| state.closed_shards.as_ref()),
         "mark_ahead_s": facts.mark_ahead_s,
         "ids_per_second": facts.ids_per_second,

@@ -1,14 +1,14 @@
 //! `idgenctl enable`: prepares a database and its servers for idgen, or verifies that they are prepared.
 
 use crate::cli::Cli;
+use crate::commands::marker::new_schema;
 use crate::connection::session::Session;
 use crate::idgen::library::{self, State, Warning};
 use crate::idgen::preload::{Keeper, Preload};
-use crate::idgen::privileges::new_schema;
 use crate::terminal::error::{Error, Result, refused};
 use crate::terminal::output::{self, note};
 use crate::terminal::signals;
-use crate::topology::cluster;
+use crate::topology::cluster::{Node, unknown_standbys};
 use crate::topology::fleet::{Fleet, Member};
 
 /// The schema that the extension gets.
@@ -18,7 +18,7 @@ pub fn run(cli: &Cli, database: &str) -> Result<u8> {
     signals::notice_signals();
     let fleet = Fleet::load(cli)?;
     let members = cluster(&fleet, database)?;
-    let primary = members.last().filter(|member| !member.is_standby);
+    let primary = members.last().filter(|member| !member.node.is_standby);
     let mut steps = Vec::new();
     for Member { server, session, .. } in &members {
         // With a missing library in its list, the server would not start.
@@ -36,7 +36,7 @@ pub fn run(cli: &Cli, database: &str) -> Result<u8> {
         }
     }
     if let Some(primary) = primary {
-        room(&members, primary)?;
+        room(&members)?;
         // A server preloads idgen only after everything else has succeeded.
         steps.splice(0..0, in_database(primary, database)?);
     }
@@ -64,7 +64,7 @@ pub fn run(cli: &Cli, database: &str) -> Result<u8> {
     }
     if !restart.is_empty() {
         let order = if restart.len() > 1 { ", in this order" } else { "" };
-        let way = if members.iter().any(|member| member.has_patroni) { " with patronictl" } else { "" };
+        let way = if members.iter().any(|member| member.node.has_patroni) { " with patronictl" } else { "" };
         let servers = restart.join(", then ");
         note(format!("Now restart {servers}{order}{way}, and run the same command again."));
     } else if primary.is_some() && !left && !stuck {
@@ -77,13 +77,16 @@ pub fn run(cli: &Cli, database: &str) -> Result<u8> {
 fn cluster<'a>(fleet: &'a Fleet, database: &str) -> Result<Vec<Member<'a>>> {
     let reached = fleet.each(|server| Member::with(server, server.connect_to(database)?));
     let mut members = reached.into_iter().collect::<Result<Vec<_>>>()?;
-    members.sort_by_key(|member| !member.is_standby);
-    let is_of = |last: &Member, other: &Member| {
+    members.sort_by_key(|member| !member.node.is_standby);
+    let is_of = |last: &Node, other: &Node| {
         other.system == last.system
             && other.is_standby
             && (last.is_standby || other.timeline <= last.timeline)
     };
-    if members.split_last().is_none_or(|(last, others)| others.iter().all(|other| is_of(last, other))) {
+    if members
+        .split_last()
+        .is_none_or(|(last, others)| others.iter().all(|other| is_of(&last.node, &other.node)))
+    {
         return Ok(members);
     }
     let names: Vec<&str> = members.iter().map(|member| member.server.name.as_str()).collect();
@@ -98,53 +101,36 @@ fn mints(member: &Member, state: &State) -> bool {
     let severe = |warning: &&Warning| warning.severity == "error" || !state.mints;
     let problem = state.error.as_ref().map(|error| &error.message);
     let problem = problem.or(state.warning.as_ref().filter(severe).map(|warning| &warning.message));
-    let mints = if member.is_standby { problem.is_none() } else { state.mints };
-    let what = match (mints, member.is_standby) {
-        (true, true) => "can mint ids once it is promoted",
-        (true, false) => "mints ids",
-        (false, true) => "could not mint ids if it were promoted",
-        (false, false) => "mints no ids",
+    let mints = if member.node.is_standby { problem.is_none() } else { state.mints };
+    let [yes, no] = match member.node.is_standby {
+        true => ["can mint ids once it is promoted", "could not mint ids if it were promoted"],
+        false => ["mints ids", "mints no ids"],
     };
     let why = problem.map(|problem| format!(": {problem}")).unwrap_or_default();
-    note(format!("{}{} {what}{why}", if mints { "" } else { "error: " }, member.server.name));
+    let (before, what) = if mints { ("", yes) } else { ("error: ", no) };
+    note(format!("{before}{} {what}{why}", member.server.name));
     mints
 }
 
 /// Checks that each server has room for the mark: without it, the first mark would take a standby down.
-fn room(members: &[Member], primary: &Member) -> Result {
-    let rows = primary.session.run(
-        "SELECT count(*) FILTER (WHERE local_id <> 65534) + 1, coalesce(bool_or(local_id = 65534), false)
-         FROM pg_replication_origin_status",
-    )?;
-    let (needed, has_mark) = (rows.row(0).number::<u16>(0).unwrap_or(1), rows.row(0).is_true(1));
-    let limit = |session: &Session| match session.version() {
-        ..180_000 => "max_replication_slots",
-        _ => "max_active_replication_origins",
-    };
+fn room(members: &[Member]) -> Result {
+    let mut has_mark = false;
     for Member { server, session, .. } in members {
-        let name = limit(session);
-        let room = session.value("SELECT current_setting($1)", &[name])?;
-        if room.parse::<u64>().is_ok_and(|room| room < needed.into()) {
+        let state = library::needed_state(session)?;
+        has_mark |= state.mark_ms.is_some();
+        if let Some(Warning { message, .. }) = state.warning.filter(|warning| warning.code == "no-room") {
             return refused(
-                format!(
-                    "{} has no room for the high-water mark: \"{name}\" must be at least {needed} (now {room})",
-                    server.name
-                ),
-                format!(
-                    "Nothing was changed. Without room, a standby shuts down when it replays the first mark. Set {name} = {} \
-                     there, or where Patroni or an operator keeps its settings, on standbys first; restart, and try again.",
-                    needed.max(10)
-                ),
+                format!("{} has no room for the high-water mark: {message}", server.name),
+                "Nothing was changed. Without room, a standby shuts down when it replays the first mark. Raise the setting there, \
+                 or where Patroni or an operator keeps it, on standbys first; restart, and try again.",
             );
         }
     }
-    let unknown =
-        cluster::unknown_standbys(&members.iter().map(|member| &member.session).collect::<Vec<_>>())?;
+    let unknown = unknown_standbys(&members.iter().map(|member| &member.node).collect::<Vec<_>>());
     if !has_mark && !unknown.is_empty() {
         note(format!(
-            "warning: servers that are not given receive WAL: {unknown}. Each standby needs idgen too, and \"{}\" of at least \
-             {needed}, or it shuts down when it replays the first mark: give them all, or look at each before that.",
-            limit(&primary.session)
+            "warning: servers that are not given receive WAL: {unknown}. Each standby needs idgen too, and room for the mark, or it \
+             shuts down when it replays the first one: give them all, or look at each before that."
         ));
     }
     Ok(())
@@ -236,8 +222,7 @@ fn check_unused(session: &Session, database: &str) -> Result {
     let objects = row.text(0).map(|objects| format!(", with {objects}")).unwrap_or_default();
     refused(
         format!("database \"{database}\" has a schema \"{SCHEMA}\" already{objects}"),
-        "Nothing was changed. The extension gets a schema of its own, so that superusers cannot call functions of other roles \
-         there. Drop this schema if it is not needed, or rename it. If it has the portable edition, see \"Moving to the \
-         extension\" in its README: the extension beside it would repeat its ids.",
+        "Nothing was changed. Superusers could call what others have put there: drop it if it is not needed, or rename it. If it \
+         has the portable edition, whose ids the extension would repeat, see \"Moving to the extension\" in its README.",
     )
 }

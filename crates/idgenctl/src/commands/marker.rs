@@ -1,4 +1,4 @@
-//! The marker of a move, which outlives a run of the program.
+//! Schemas of superusers: new ones, and the marker of a move, which outlives a run of the program.
 
 use std::collections::HashMap;
 
@@ -11,16 +11,27 @@ use crate::terminal::error::Result;
 /// end. It belongs to a superuser, so that tenants, who may change the schema that moves, cannot forge or drop it.
 const MARKER: &str = "idgenctl_move_";
 
-/// The comment of the empty schema that keeps the name on the source. It belongs to a superuser, too.
-pub const KEPT: &str = "idgenctl keeps the name of a schema that has moved";
+/// Statements that create a schema in which other roles only get USAGE, whatever the default privileges are.
+pub fn new_schema(session: &Session, schema: &str) -> Result<String> {
+    let name = Session::identifier(schema);
+    let others = session.value(
+        "SELECT concat_ws(', ', 'PUBLIC', string_agg(DISTINCT quote_ident(rolname), ', '))
+         FROM pg_default_acl, aclexplode(defaclacl) JOIN pg_roles AS r ON r.oid = grantee
+         WHERE defaclrole = (SELECT oid FROM pg_roles WHERE rolname = current_user)
+           AND defaclobjtype = 'n' AND grantee <> defaclrole",
+        &[],
+    )?;
+    let revoke = format!("REVOKE ALL ON SCHEMA {name} FROM {others}");
+    Ok(format!("CREATE SCHEMA {name}; {revoke}; GRANT USAGE ON SCHEMA {name} TO PUBLIC"))
+}
 
 /// The empty schemas of superusers that keep the name of a schema in a session's database, with their comments.
 pub fn kept(session: &Session) -> Result<HashMap<String, String>> {
     let rows = session.query(
         "SELECT nspname, comment FROM pg_namespace AS n JOIN pg_roles AS r ON r.oid = nspowner
               CROSS JOIN obj_description(n.oid, 'pg_namespace') AS comment
-         WHERE rolsuper AND (comment = $1 OR starts_with(comment, 'idgenctl move '))",
-        &[KEPT],
+         WHERE rolsuper AND starts_with(comment, 'idgenctl move ')",
+        &[],
     )?;
     Ok(rows.iter().map(|row| (row.string(0), row.string(1))).collect())
 }

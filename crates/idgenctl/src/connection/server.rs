@@ -3,12 +3,16 @@
 use std::collections::{BTreeMap, HashMap};
 use std::env;
 use std::sync::OnceLock;
+use std::sync::atomic::AtomicI32;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicI32};
+use std::time::{Duration, Instant};
 
 use crate::connection::session::Session;
 use crate::connection::settings;
-use crate::terminal::error::{Result, refused};
+use crate::terminal::error::{Error, Result, refused};
+
+/// If a connection takes longer, a lock may be the cause.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Default)]
 pub struct Server {
@@ -17,15 +21,15 @@ pub struct Server {
     parameters: BTreeMap<String, String>,
     /// The version, such as 150020; 0 before the first connection.
     version: AtomicI32,
-    /// Whether the role accepts settings that only superusers may set.
-    is_superuser: AtomicBool,
+    /// Whether the role is to be a superuser, or an ordinary one.
+    is_superuser: bool,
     /// That of the first connection: libpq would look for another by the name of a database, which the server chooses.
     password: OnceLock<String>,
 }
 
 impl Server {
     pub fn new(name: String, parameters: BTreeMap<String, String>) -> Server {
-        Server { name, parameters, is_superuser: AtomicBool::new(true), ..Server::default() }
+        Server { name, parameters, is_superuser: true, ..Server::default() }
     }
 
     /// The same server, with other parameters for an ordinary role. Without one of its own, it gets no password.
@@ -33,7 +37,7 @@ impl Server {
         let mut own = self.parameters.clone();
         own.remove("password");
         own.extend(parameters.clone());
-        Server { is_superuser: AtomicBool::new(false), ..Server::new(self.name.clone(), own) }
+        Server { is_superuser: false, ..Server::new(self.name.clone(), own) }
     }
 
     /// Connects to the database that the connection string names.
@@ -50,7 +54,7 @@ impl Server {
     pub fn for_program(&self) -> (String, Option<(&'static str, String)>) {
         let quote = |value: &str| value.replace('\\', "\\\\").replace('\'', "\\'");
         let of_own = |name: &str| matches!(name, "password" | "sslpassword" | "options");
-        let options = self.options(self.version.load(Relaxed), self.is_superuser.load(Relaxed), true);
+        let options = self.options(self.version.load(Relaxed), true);
         let mut string = format!("options='{}'", quote(&options));
         for (name, value) in self.parameters.iter().filter(|(name, _)| !of_own(name)) {
             string += &format!(" {name}='{}'", quote(value));
@@ -61,13 +65,13 @@ impl Server {
     /// Connects with more parameters, and with all [`settings`] that the server accepts. The first attempts find them out.
     pub fn connect_with(&self, others: &[(&str, &str)]) -> Result<Session> {
         let (mut encoding, mut refusal) = ("UTF8", None);
-        let (mut version, mut is_superuser) = (self.version.load(Relaxed), self.is_superuser.load(Relaxed));
+        let (mut version, began) = (self.version.load(Relaxed), Instant::now());
         for _ in 0..5 {
             let mut parameters: HashMap<String, String> =
                 [("connect_timeout", "10"), ("fallback_application_name", "idgenctl")].map(owned).into();
             parameters.extend(self.parameters.clone());
             parameters.extend(others.iter().copied().map(owned));
-            let options = self.options(version, is_superuser, false);
+            let options = self.options(version, false);
             parameters.extend([("client_encoding", encoding), ("options", &options)].map(owned));
             if let Some(password) = self.password.get() {
                 parameters.extend([("password", &**password), ("passfile", "/dev/null/none")].map(owned));
@@ -75,11 +79,10 @@ impl Server {
             match Session::connect(&self.name, parameters) {
                 Ok(session) => {
                     let _ = self.password.set(session.connection.pass().ok().flatten().unwrap_or_default());
-                    let options = settings::options(version, is_superuser, false);
+                    let options = settings::options(version, self.is_superuser, false);
                     version = session.version();
-                    let is_complete = settings::options(version, is_superuser, false) == options;
+                    let is_complete = settings::options(version, self.is_superuser, false) == options;
                     self.version.store(version, Relaxed);
-                    self.is_superuser.store(is_superuser, Relaxed);
                     // There, names may be in any encoding, and the server could not send those that are not UTF-8.
                     let has_none = |encoding: &str| matches!(encoding, "SQL_ASCII" | "MULE_INTERNAL");
                     if is_complete
@@ -91,13 +94,25 @@ impl Server {
                         return Ok(session);
                     }
                 }
-                Err(error) if error.code() == "42501" && is_superuser => is_superuser = false,
+                Err(error) if error.code() == "42501" && self.is_superuser => {
+                    let what = format!("the role used for {} is not a superuser", self.name);
+                    return refused(what, "Connect as a superuser, such as postgres.");
+                }
                 // There is no conversion to UTF-8.
                 Err(error) if error.code() == "0A000" && encoding == "UTF8" => encoding = "SQL_ASCII",
                 // The cause may be a timeout or an event trigger, which newer releases can switch off.
                 Err(error) if !error.code().is_empty() && version == 0 => {
                     version = 170_000;
                     refusal = Some(error);
+                }
+                Err(Error::Unreachable { server, code, mut why })
+                    if began.elapsed() > PATIENCE && !others.contains(&("dbname", "postgres")) =>
+                {
+                    let locked = self.connect_to("postgres").and_then(|session| session.locked(""));
+                    if let Some(who) = locked.ok().filter(|who| !who.is_empty()) {
+                        why += &format!("; databases there are locked by {who}");
+                    }
+                    return Err(Error::Unreachable { server, code, why });
                 }
                 Err(error) => return Err(refusal.filter(|_| error.code() == "42704").unwrap_or(error)),
             }
@@ -107,9 +122,9 @@ impl Server {
     }
 
     /// The user's options, followed by ours, which take precedence.
-    fn options(&self, version: i32, is_superuser: bool, is_program: bool) -> String {
+    fn options(&self, version: i32, is_program: bool) -> String {
         let given = self.parameters.get("options").cloned().or_else(|| env::var("PGOPTIONS").ok());
-        given.unwrap_or_default() + &settings::options(version, is_superuser, is_program)
+        given.unwrap_or_default() + &settings::options(version, self.is_superuser, is_program)
     }
 }
 

@@ -103,6 +103,21 @@ impl Session {
         Ok(rows.row(0).text(0))
     }
 
+    /// Who has locked a database, or one of its catalogs, of this OID or, with an empty text, any. A session that waits
+    /// for such a lock while it begins cannot be ended, and takes up a connection.
+    pub fn locked(&self, database: &str) -> Result<String> {
+        self.value(
+            "SELECT string_agg(DISTINCT coalesce('pid ' || pid || format(' (%s)', concat_ws(', ', quote_literal(application_name), quote_ident(usename))),
+                                                 'a prepared transaction'), ', ')
+             FROM pg_locks AS l JOIN pg_database AS d
+                  ON d.oid = CASE WHEN l.classid = 'pg_database'::regclass THEN objid
+                                  WHEN relation < 16384 AND mode = 'AccessExclusiveLock' THEN database END
+                  LEFT JOIN pg_stat_activity USING (pid)
+             WHERE mode IN ('ShareLock', 'AccessExclusiveLock') AND $1 IN ('', d.oid::text)",
+            &[database],
+        )
+    }
+
     pub fn identifier(name: &str) -> String {
         quoted(name)
     }
@@ -209,14 +224,15 @@ impl Session {
             .or_else(|| result.error_message().ok().flatten())
             .unwrap_or_else(|| "no message".into());
         match field(ErrorField::Sqlstate) {
-            Some(code) => Error::Sql {
+            // A hostile server may send any text.
+            Some(code) if code.len() == 5 && code.chars().all(char::is_alphanumeric) => Error::Sql {
                 server: self.server.clone(),
                 code,
                 message,
                 detail: field(ErrorField::MessageDetail),
                 hint: field(ErrorField::MessageHint),
             },
-            None => self.lost(&message),
+            _ => self.lost(&message),
         }
     }
 

@@ -1,10 +1,12 @@
-//! The columns whose defaults mint ids. They are found by the C symbols of the library, because
-//! only superusers can create C functions. No function of the database is called, and no expression evaluated or
-//! deparsed.
+//! What mints ids in a database: the portable edition, and columns by their defaults. They are found by the C symbols of
+//! the library, because only superusers can create C functions. No function of the database is called, and no expression
+//! evaluated or deparsed.
 
 use std::collections::HashMap;
 use std::fmt;
 
+use idgen_ids::Shard;
+use idgen_ids::shard_set::ShardSet;
 use pg_formats::tree::calls;
 
 use crate::connection::session::Session;
@@ -38,8 +40,8 @@ pub struct Column {
     /// The OID of the table.
     pub relation: u32,
     pub mints: Mints,
-    /// The shard, if the default names exactly one, as a constant.
-    pub shard: Option<i32>,
+    /// The shards that the default names as constants.
+    pub shards: Vec<i32>,
     pub type_name: String,
     pub owner: String,
     /// What keeps roles that may insert into the table from minting; empty if nothing does.
@@ -86,7 +88,9 @@ pub fn minting(session: &Session) -> Result<Vec<Column>> {
                  ) SELECT format_type(oid, NULL) FROM base WHERE typtype <> 'd'), object, pg_get_userbyid(relowner),
                 (SELECT string_agg(format('%s lacks EXECUTE on %I.%I', coalesce(quote_ident(rolname), 'PUBLIC'), f.nspname,
                                           proname), ', ')
-                 FROM aclexplode(coalesce(relacl, acldefault('r', relowner))) AS given LEFT JOIN pg_roles AS r ON r.oid = grantee
+                 FROM aclexplode(coalesce(relacl, acldefault('r', relowner)) || (
+                          SELECT array_agg(item) FROM pg_attribute, unnest(attacl) AS item WHERE attrelid = relation
+                      )) AS given LEFT JOIN pg_roles AS r ON r.oid = grantee
                       JOIN pg_proc AS p ON p.oid = ANY (oids) JOIN pg_namespace AS f ON f.oid = pronamespace
                  WHERE privilege_type = 'INSERT' AND NOT CASE grantee WHEN 0 THEN has_function_privilege('public', p.oid, 'EXECUTE')
                                                          ELSE has_function_privilege(grantee, p.oid, 'EXECUTE') END)
@@ -119,18 +123,28 @@ pub fn minting(session: &Session) -> Result<Vec<Column>> {
             let functions: Vec<(u32, Mints)> = functions.collect();
             let oids: Vec<u32> = functions.iter().map(|(oid, _)| *oid).collect();
             let calls = trees.entry(row.string(7)).or_insert_with(|| calls(row.string(5).as_bytes(), &oids));
-            let shard = calls.first().and_then(|(_, shard)| *shard);
             Column {
                 schema: row.string(0),
                 table: row.string(1),
                 column: row.string(2),
                 relation: row.number(3).unwrap_or_default(),
                 mints: functions.iter().map(|(_, mints)| *mints).max().unwrap_or(Mints::Idgen),
-                shard: shard.filter(|_| calls.iter().all(|(_, other)| *other == shard)),
+                shards: calls.iter().filter_map(|(_, shard)| *shard).collect(),
                 type_name: row.string(6),
                 owner: row.string(8),
                 lacks: row.string(9),
             }
         })
         .collect())
+}
+
+/// The shards that the portable edition mints for in a session's database, unless the extension has taken its place.
+pub fn portable_shards(session: &Session) -> Result<ShardSet> {
+    let registers = session.run(
+        "SELECT substring(relname FROM '[0-9]+') FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace
+         WHERE nspname = 'idgen_portable' AND relkind = 'S' AND relname ~ '^(shard|js)_[0-9]{1,4}$'
+           AND EXISTS (SELECT FROM pg_proc WHERE starts_with(proname, 'snowflake_next_id') AND prolang <> 13)",
+    )?;
+    let shards = registers.iter().filter_map(|row| Shard::try_from(row.number::<i32>(0)?).ok());
+    Ok(shards.fold(ShardSet::NONE, ShardSet::with))
 }

@@ -55,16 +55,22 @@ pub fn state(session: &Session) -> Result<Option<State>> {
     // Every version of the library reserves its prefix, so no one else has defined this setting.
     let rows = session.run("SELECT current_setting('idgen.state', true)")?;
     let Some(text) = rows.row(0).text(0) else { return Ok(None) };
-    let state = match text.len() {
-        ..=MOST_BYTES => serde_json::from_str(&text).map(Some).map_err(|error| error.to_string()),
+    let found = match text.len() {
+        ..=MOST_BYTES => serde_json::from_str(&text).map_err(|error| error.to_string()),
         bytes => Err(format!("it has {bytes} bytes")),
     };
-    state.map_err(|why| {
+    let state = |state: State| Some(State { version: version(&state.version), ..state });
+    found.map(state).map_err(|why| {
         Error::refused(
             format!("{} has an idgen.state that is not valid: {why}", session.server()),
             "Use idgenctl of the version that the server has.",
         )
     })
+}
+
+/// A version, without what only a hostile server would send.
+pub fn version(text: &str) -> String {
+    text.chars().filter(|c| matches!(c, '0'..='9' | 'a'..='z' | '.' | '-')).take(60).collect()
 }
 
 /// Like [`state`], but an older library is an error.
@@ -77,51 +83,38 @@ pub fn needed_state(session: &Session) -> Result<State> {
     })
 }
 
-/// Functions of the library, which the session defines for itself. That takes a primary.
-pub struct Library<'a>(&'a Session);
-
-impl Library<'_> {
-    /// The session must not be in a transaction.
-    pub fn of(session: &Session) -> Result<Library<'_>> {
-        needed_state(session).map(|_| Library(session))
-    }
-
-    /// Closes a shard, so that no session mints for it any more. Returns the first id that this server will not mint.
-    pub fn close(&self, shard: Shard) -> Result<i64> {
-        self.id("snowflake_close_shard", "integer", &number(shard))
-    }
-
-    /// Opens a shard, if it is closed.
-    pub fn reopen(&self, shard: Shard) -> Result {
-        self.call("snowflake_reopen_shard", "integer", "boolean", &number(shard)).map(drop)
-    }
-
-    /// Makes all later ids of a shard greater than one.
-    pub fn advance(&self, shard: Shard, past: i64) -> Result<i64> {
-        self.id("snowflake_advance", "integer, bigint", &format!("{}, {past}", number(shard)))
-    }
-
-    fn id(&self, function: &str, types: &str, arguments: &str) -> Result<i64> {
-        let answer = self.call(function, types, "bigint", arguments)?.parse();
-        answer
-            .map_err(|_| Error::refused(format!("{} returned no id", self.0.server()), "Is that PostgreSQL?"))
-    }
-
-    /// Calls a function. Its effect on the library survives the rollback, as with a sequence, and its definition does
-    /// not. session_replication_role keeps event triggers from firing, and max_wait overrides that of the database.
-    fn call(&self, function: &str, types: &str, returns: &str, arguments: &str) -> Result<String> {
-        let result = self.0.run(&format!(
-            "BEGIN; SET LOCAL session_replication_role = replica; SET LOCAL idgen.max_wait = 5000;
-             CREATE FUNCTION pg_temp.{function}({types}) RETURNS {returns} LANGUAGE c AS 'idgen', '{function}_wrapper';
-             SET LOCAL session_replication_role = origin;
-             SELECT pg_temp.{function}({arguments})"
-        ));
-        let undone = self.0.run("ROLLBACK");
-        let answer = result?.row(0).string(0);
-        undone.map(|_| answer)
-    }
+/// Closes a shard, so that no session mints for it any more. Returns the first id that this server will not mint.
+pub fn close(session: &Session, shard: Shard) -> Result<i64> {
+    id(session, "snowflake_close_shard", "integer", &i32::from(shard).to_string())
 }
 
-fn number(shard: Shard) -> String {
-    i32::from(shard).to_string()
+/// Opens a shard, if it is closed.
+pub fn reopen(session: &Session, shard: Shard) -> Result {
+    let shard = i32::from(shard).to_string();
+    call(session, "snowflake_reopen_shard", "integer", "boolean", &shard).map(drop)
+}
+
+/// Makes all later ids of a shard greater than one.
+pub fn advance(session: &Session, shard: Shard, past: i64) -> Result<i64> {
+    id(session, "snowflake_advance", "integer, bigint", &format!("{}, {past}", i32::from(shard)))
+}
+
+fn id(session: &Session, function: &str, types: &str, arguments: &str) -> Result<i64> {
+    let answer = call(session, function, types, "bigint", arguments)?.parse();
+    answer.map_err(|_| Error::refused(format!("{} returned no id", session.server()), "Is that PostgreSQL?"))
+}
+
+/// Calls a function of the library, which the session defines for itself. That takes a primary, and a session that is
+/// not in a transaction. Its effect on the library survives the rollback, as with a sequence, and its definition does
+/// not. session_replication_role keeps event triggers from firing, and max_wait overrides that of the database.
+fn call(session: &Session, function: &str, types: &str, returns: &str, arguments: &str) -> Result<String> {
+    let result = session.run(&format!(
+        "BEGIN; SET LOCAL session_replication_role = replica; SET LOCAL idgen.max_wait = 5000;
+         CREATE FUNCTION pg_temp.{function}({types}) RETURNS {returns} LANGUAGE c AS 'idgen', '{function}_wrapper';
+         SET LOCAL session_replication_role = origin;
+         SELECT pg_temp.{function}({arguments})"
+    ));
+    let undone = session.run("ROLLBACK");
+    let answer = result?.row(0).string(0);
+    undone.map(|_| answer)
 }

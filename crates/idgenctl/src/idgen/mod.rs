@@ -2,6 +2,4 @@
 
 pub mod columns;
 pub mod library;
-pub mod portable;
 pub mod preload;
-pub mod privileges;

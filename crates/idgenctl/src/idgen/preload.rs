@@ -4,7 +4,7 @@ use pg_formats::lists;
 
 use crate::connection::session::Session;
 use crate::terminal::error::{Error, Result};
-use crate::topology::fleet::HAS_PATRONI;
+use crate::topology::cluster::HAS_PATRONI;
 
 pub struct Preload {
     /// Whether the running server has loaded idgen, and whether the next start will.

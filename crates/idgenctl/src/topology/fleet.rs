@@ -11,8 +11,8 @@ use serde::Deserialize;
 use crate::cli::Cli;
 use crate::connection::server::Server;
 use crate::connection::session::Session;
-use crate::terminal::error::{Error, Result, refused};
-use crate::topology::cluster::Lineage;
+use crate::terminal::error::{Error, Result};
+use crate::topology::cluster::Node;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -103,8 +103,7 @@ pub fn parameters(what: &str, connection: &str) -> Result<BTreeMap<String, Strin
     // libpq's message may quote part of a password.
     let options = Info::from(connection).map_err(|_| {
         Error::Usage(format!(
-            "{what} is not valid for libpq. Write host=10.0.0.1 user=postgres, with a value that contains spaces in \
-             single quotes; or a URI"
+            "{what} is not valid for libpq. Write host=10.0.0.1 user=postgres, with blanks in single quotes, or a URI"
         ))
     })?;
     Ok(options.into_iter().filter_map(|option| Some((option.keyword, option.val?))).collect())
@@ -121,61 +120,22 @@ fn of_connection(name: Option<&str>, connection: &str) -> Result<Server> {
         return Err(Error::Usage(format!("{what} names several hosts: write one for each")));
     }
     let place = if host.is_empty() { address } else { host };
-    let place = match (place.is_empty(), port.is_empty()) {
-        (true, true) => parameters.get("service").cloned().unwrap_or("the server".into()),
-        (true, false) => format!("port {port}"),
-        (false, true) => place,
-        (false, false) => format!("{place}:{port}"),
-    };
+    let mut place = [place, port].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(":");
+    if place.is_empty() {
+        place = parameters.get("service").cloned().unwrap_or("the server".into());
+    }
     Ok(Server::new(name.map_or(place, str::to_owned), parameters))
 }
 
-/// SQL that is true if Patroni is connected as a superuser. Any role may give its sessions that name.
-pub const HAS_PATRONI: &str = "EXISTS (SELECT FROM pg_stat_activity JOIN pg_roles AS r ON r.oid = usesysid
-                                       WHERE rolsuper AND starts_with(application_name, 'Patroni'))";
-
-/// A server with a session, and its identity.
+/// A server with a session, and its place in a cluster.
 pub struct Member<'a> {
     pub server: &'a Server,
     pub session: Session,
-    /// The system identifier, as in [`Lineage`].
-    pub system: String,
-    pub timeline: u32,
-    pub is_standby: bool,
-    pub has_patroni: bool,
-    /// Unique to a running server, which may be listed under two names.
-    pub identity: String,
+    pub node: Node,
 }
 
 impl Member<'_> {
     pub fn with(server: &Server, session: Session) -> Result<Member<'_>> {
-        let rows = session.run(&format!(
-            "SELECT system_identifier, pg_is_in_recovery(), current_setting('is_superuser'), {HAS_PATRONI},
-                 concat_ws(' ', system_identifier, extract(epoch FROM pg_postmaster_start_time()),
-                           current_setting('port'),
-                           (SELECT setting FROM pg_settings WHERE name = 'data_directory')),
-                 CASE WHEN pg_is_in_recovery() THEN greatest(
-                     (SELECT received_tli FROM pg_stat_wal_receiver),
-                     (SELECT timeline_id FROM pg_control_checkpoint()),
-                     (SELECT min_recovery_end_timeline FROM pg_control_recovery()))
-                 ELSE ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::integer END
-             FROM pg_control_system()"
-        ))?;
-        let row = rows.row(0);
-        if row.string(2) != "on" {
-            return refused(
-                format!("the role used for {} is not a superuser", server.name),
-                "Connect as a superuser, such as postgres.",
-            );
-        }
-        // A number: it becomes part of comments on other servers.
-        let (system, is_standby) = (row.number(0).unwrap_or(0_u64).to_string(), row.is_true(1));
-        let (has_patroni, identity) = (row.is_true(3), row.name(4));
-        let timeline = row.number(5).unwrap_or(0);
-        Ok(Member { server, session, system, timeline, is_standby, has_patroni, identity })
-    }
-
-    pub fn lineage(&self) -> Lineage<'_> {
-        Lineage { system: &self.system, timeline: self.timeline, is_standby: self.is_standby }
+        Ok(Member { server, node: Node::of(&session)?, session })
     }
 }

@@ -1,22 +1,17 @@
 //! What the check knows about servers, as plain data, so that tests of the rules need no server.
 
-use std::cell::OnceCell;
-
 use idgen_ids::shard_set::ShardSet;
 
 use crate::idgen::columns::Column;
 use crate::idgen::library::State;
 use crate::idgen::preload::Keeper;
 use crate::topology::clock::Ahead;
+use crate::topology::cluster::Node;
 
 #[derive(Default)]
 pub struct Facts {
     pub name: String,
-    pub system: String,
-    pub timeline: u32,
-    /// Unique to a running server.
-    pub identity: String,
-    pub is_standby: bool,
+    pub node: Node,
     /// PostgreSQL's version, such as 150020.
     pub version: i32,
     pub keeper: Keeper,
@@ -34,25 +29,10 @@ pub struct Facts {
     pub prepared: Option<(u64, f64)>,
     /// `synchronous_standby_names`.
     pub synchronous: String,
-    pub receivers: Vec<Receiver>,
-    pub port: u32,
-    /// The name under which the server receives WAL, or would as a standby, and the sender's port.
-    pub known_as: String,
-    pub sender_port: Option<u32>,
     pub shards_set: Vec<ShardSetting>,
     pub databases: Vec<Database>,
-    /// See [`Facts::shards`].
-    pub shards: OnceCell<Option<ShardSet>>,
-}
-
-/// A standby, or another program that receives WAL.
-#[derive(Default)]
-pub struct Receiver {
-    pub name: String,
-    pub address: String,
-    /// Whether it reports that it replays, and that it flushes. Standbys may be set to report nothing.
-    pub is_standby: bool,
-    pub flushes: bool,
+    /// The shards that the server may mint for.
+    pub shards: Option<ShardSet>,
 }
 
 /// A setting of `idgen.shard`. An empty name stands for all.
@@ -78,16 +58,10 @@ pub struct Database {
 }
 
 impl Facts {
-    /// The shards that the server may mint for.
-    pub fn shards(&self) -> Option<ShardSet> {
-        let parse = || ShardSet::parse(self.state.as_ref()?.allowed_shards.as_ref()?).ok();
-        // A hostile server may send a list that takes long to parse.
-        *self.shards.get_or_init(parse)
-    }
-
-    /// What was not seen counts: a tenant may close a database.
+    /// What was not seen counts, and what has minted: a tenant may close a database, or drop the extension.
     pub fn has_idgen(&self) -> bool {
         let has = |inside: &Database| inside.extension.is_some() || !inside.columns.is_empty();
-        self.databases.iter().any(|inside| inside.not_seen.is_some() || has(inside))
+        let has_minted = self.state.as_ref().is_some_and(|state| state.mark_ms.is_some());
+        has_minted || self.databases.iter().any(|inside| inside.not_seen.is_some() || has(inside))
     }
 }

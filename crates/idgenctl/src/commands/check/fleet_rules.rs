@@ -7,125 +7,86 @@ use idgen_ids::Shard;
 use idgen_ids::shard_set::ShardSet;
 use pg_formats::lists::Names;
 
-use super::facts::{Facts, Receiver};
+use super::facts::Facts;
 use super::finding::{Finding, some};
 use super::server_rules::{self, common};
 use super::table::*;
-use crate::terminal::output::span;
 use crate::terminal::text::quoted;
-use crate::topology::clock::Ahead;
-
-/// How far clocks may differ: time daemons correct less than this, and ids may run ahead as far.
-const LIMIT_S: f64 = 1.0;
+use crate::topology::cluster::{Node, may_follow, strangers};
 
 /// Findings about the servers that answer, alone and in comparison. `names` are those of the fleet, `whole` if all answer:
-/// otherwise, a missing server proves nothing. A finding is left out only if another server has it, and that `counts`.
+/// otherwise, a missing server proves nothing. A finding is left out only if the primary has it, and that `counts`.
 pub fn judge<F: Fn(&Finding) -> bool>(all: &[Facts], names: &[&str], whole: bool, counts: F) -> Vec<Finding> {
     let mut found = two_primaries(all);
     let used = used(all);
     let twice = minted_twice(all, &used);
     for facts in all {
-        let same = all.iter().find(|other| other.identity == facts.identity);
+        let same = all.iter().find(|other| other.node.identity == facts.node.identity);
         let same = same.filter(|other| !ptr::eq(*other, facts));
         found.extend(same.map(|other| facts.found(SAME_SERVER, &[&other.name])));
-        let mut cluster = all.iter().filter(|other| other.system == facts.system);
+        let mut cluster = all.iter().filter(|other| other.node.system == facts.node.system);
         let needs = cluster.any(|other| other.has_idgen() || other.preloads[0]);
         found.extend(server_rules::judge(facts, needs));
-        // A standby has the same databases as its primary.
-        let primaries: Vec<&Facts> = all.iter().filter(|other| may_follow(facts, other, all)).collect();
-        let shown: Vec<Finding> =
-            primaries.iter().flat_map(|other| server_rules::inside(other, &twice)).collect();
+        // A standby has the same databases as its primary, unless a third server claims to be it.
+        let primaries: Vec<&Facts> =
+            all.iter().filter(|other| may_follow(&facts.node, &other.node, &nodes(all))).collect();
+        let only = primaries.first().filter(|_| primaries.len() == 1);
+        let shown = only.map(|primary| server_rules::inside(primary, &twice)).unwrap_or_default();
         let shown: HashSet<_> = shown.iter().filter(|it| counts(it)).map(Finding::content).collect();
         let inside = server_rules::inside(facts, &twice).into_iter();
         found.extend(inside.filter(|finding| !shown.contains(&finding.content())));
         found.extend(primaries.iter().flat_map(|primary| differences(primary, facts)));
-        if !facts.is_standby {
+        if !facts.node.is_standby {
             found.extend(synchronous(facts, all, names, whole));
         } else if whole && primaries.is_empty() {
             found.push(facts.found(NO_PRIMARY, &[]));
         }
-        let strangers = if whole { strangers(facts, all) } else { Vec::new() };
-        found.extend(
-            strangers.iter().map(|to| facts.found(STANDBY_NOT_IN_FLEET, &[&quoted(&to.name), &to.address])),
-        );
+    }
+    for (sender, to) in strangers(&nodes(all)).into_iter().filter(|_| whole) {
+        found.push(all[sender].found(STANDBY_NOT_IN_FLEET, &[&quoted(&to.name), &to.address]));
     }
     found.extend(overlaps(&used));
     found.extend(epochs(all));
-    found.extend(clocks(all));
     found
 }
 
-/// Whether a server may follow another. What a third one says only adds to that, so a hostile one prevents no comparison.
-fn may_follow(standby: &Facts, primary: &Facts, all: &[Facts]) -> bool {
-    if !standby.is_standby || primary.is_standby || primary.system != standby.system {
-        return false;
-    }
-    if standby.sender_port.is_none() {
-        return primary.timeline >= standby.timeline;
-    }
-    // A copy of the primary may have standbys of its own, with the same names.
-    let mut senders = all.iter().filter(|sender| ptr::eq(*sender, primary) || sender.is_standby);
-    primary.timeline == standby.timeline
-        && senders.any(|sender| sender.receivers.iter().any(|to| is_it(standby, sender, to)))
-}
-
-/// Whether a standby may be what receives WAL from a server. With Docker, its sender_port may be mapped, so ports only
-/// count for the name that standbys have by default.
-fn is_it(standby: &Facts, sender: &Facts, to: &Receiver) -> bool {
-    let is_right = to.name != "walreceiver" || standby.sender_port == Some(sender.port);
-    sender.system == standby.system && to.name == standby.known_as && is_right
+fn nodes(all: &[Facts]) -> Vec<&Node> {
+    all.iter().map(|facts| &facts.node).collect()
 }
 
 /// Primaries of one cluster. A copy may run beside its original if it has shards of its own.
 fn two_primaries(all: &[Facts]) -> Vec<Finding> {
     let mut found = Vec::new();
-    for (place, second) in all.iter().enumerate().filter(|(_, facts)| !facts.is_standby) {
-        let primaries =
-            all[..place].iter().filter(|first| !first.is_standby && first.system == second.system);
+    for (place, second) in all.iter().enumerate().filter(|(_, facts)| !facts.node.is_standby) {
+        let primaries = all[..place]
+            .iter()
+            .filter(|first| !first.node.is_standby && first.node.system == second.node.system);
         // One server may be listed under two names.
-        for first in primaries.filter(|first| first.identity != second.identity) {
-            let shards = first.shards().zip(second.shards());
+        for first in primaries.filter(|first| first.node.identity != second.node.identity) {
+            let shards = first.shards.zip(second.shards);
             if shards.is_none_or(|(one, two)| common(&one, &two).is_some()) {
-                found.push(second.found(TWO_PRIMARIES, &[&first.name, &first.timeline, &second.timeline]));
+                found.push(
+                    second.found(TWO_PRIMARIES, &[&first.name, &first.node.timeline, &second.node.timeline]),
+                );
             }
         }
     }
     found
 }
 
-/// The standbys to which a server sends WAL, and which are not in the fleet.
-fn strangers<'a>(facts: &'a Facts, all: &[Facts]) -> Vec<&'a Receiver> {
-    let mut missing: Vec<&Receiver> = facts.receivers.iter().filter(|to| to.is_standby).collect();
-    let mut seen = HashSet::new();
-    let is_of_another = |standby: &Facts| {
-        let mut senders = all.iter().filter(|other| other.system == facts.system);
-        standby.sender_port != Some(facts.port)
-            && senders.any(|other| Some(other.port) == standby.sender_port)
-    };
-    // Several may have one name, and one server may be listed under two.
-    let may_be = |standby: &&Facts| {
-        standby.sender_port.is_some() && standby.identity != facts.identity && !is_of_another(standby)
-    };
-    for standby in all.iter().filter(may_be).filter(|standby| seen.insert(&standby.identity)) {
-        let place = missing.iter().position(|to| is_it(standby, facts, to));
-        place.map(|number| missing.remove(number));
-    }
-    missing
-}
-
 /// Compares synchronous_standby_names with the standbys that there are.
 fn synchronous(primary: &Facts, all: &[Facts], fleet: &[&str], whole: bool) -> Vec<Finding> {
     let Some(names) = Names::parse(&primary.synchronous) else {
-        let has_standbys = primary.receivers.iter().any(|other| other.is_standby)
-            || all.iter().any(|standby| may_follow(standby, primary, all));
+        let has_standbys = primary.node.receivers.iter().any(|other| other.is_standby)
+            || all.iter().any(|standby| may_follow(&standby.node, &primary.node, &nodes(all)));
         return Vec::from_iter(has_standbys.then(|| primary.found(ASYNCHRONOUS, &[])));
     };
     let mut found = Vec::new();
     let candidates: Vec<_> =
-        primary.receivers.iter().filter(|other| other.flushes && names.has(&other.name)).collect();
+        primary.node.receivers.iter().filter(|other| other.flushes && names.has(&other.name)).collect();
     // All servers of a cluster have the same value, so it may name a server that is down, or this one.
     let known: Vec<&str> = (candidates.iter().map(|other| other.name.as_str()))
-        .chain(fleet.iter().copied().chain([&*primary.known_as, "*"]))
+        .chain(fleet.iter().copied().chain([&*primary.node.known_as, "*"]))
         .collect();
     let unknown =
         names.names.iter().filter(|name| !known.iter().any(|other| other.eq_ignore_ascii_case(name)));
@@ -149,7 +110,7 @@ fn differences(primary: &Facts, standby: &Facts) -> Vec<Finding> {
     if own.version != of_primary.version {
         found.push(standby.found(VERSIONS_DIFFER, &[&own.version, &primary.name, &of_primary.version]));
     }
-    if standby.shards() != primary.shards() {
+    if standby.shards != primary.shards {
         let lists =
             [own, of_primary].map(|state| quoted(state.allowed_shards.as_deref().unwrap_or_default()));
         found.push(standby.found(LISTS_DIFFER, &[&lists[0], &primary.name, &lists[1]]));
@@ -159,15 +120,16 @@ fn differences(primary: &Facts, standby: &Facts) -> Vec<Finding> {
 
 /// Whether a server's cluster uses idgen.
 fn is_used(facts: &Facts, all: &[Facts]) -> bool {
-    all.iter().any(|other| other.system == facts.system && other.has_idgen())
+    all.iter().any(|other| other.node.system == facts.node.system && other.has_idgen())
 }
 
 /// The lists of the servers of clusters that use idgen. A standby counts if its list is not that of a primary.
-fn used(all: &[Facts]) -> Vec<(&Facts, ShardSet)> {
-    let list = |facts| {
-        let is_like = |other: &Facts| may_follow(facts, other, all) && other.shards() == facts.shards();
+fn used<'a>(all: &'a [Facts]) -> Vec<(&'a Facts, ShardSet)> {
+    let list = |facts: &'a Facts| {
+        let is_like =
+            |other: &Facts| may_follow(&facts.node, &other.node, &nodes(all)) && other.shards == facts.shards;
         let counts = is_used(facts, all) && !all.iter().any(is_like);
-        facts.shards().filter(|_| counts).map(|list| (facts, list))
+        facts.shards.filter(|_| counts).map(|list| (facts, list))
     };
     all.iter().filter_map(list).collect()
 }
@@ -176,10 +138,10 @@ fn used(all: &[Facts]) -> Vec<(&Facts, ShardSet)> {
 fn minted_twice(all: &[Facts], used: &[(&Facts, ShardSet)]) -> ShardSet {
     let mut places: HashMap<(&str, &str), Vec<ShardSet>> = HashMap::new();
     for (facts, list) in used {
-        places.entry((&facts.system, "")).or_default().push(*list);
+        places.entry((&facts.node.system, "")).or_default().push(*list);
     }
     for (facts, database) in all.iter().flat_map(|facts| facts.databases.iter().map(move |it| (facts, it))) {
-        places.entry((&facts.system, &database.name)).or_default().extend(database.portable);
+        places.entry((&facts.node.system, &database.name)).or_default().extend(database.portable);
     }
     let is_twice = |shard: &Shard| {
         let has = |lists: &&Vec<ShardSet>| lists.iter().any(|list| list.contains(*shard));
@@ -192,7 +154,7 @@ fn minted_twice(all: &[Facts], used: &[(&Facts, ShardSet)]) -> ShardSet {
 fn overlaps(used: &[(&Facts, ShardSet)]) -> Vec<Finding> {
     let overlap = |(place, (facts, own)): (usize, &(&Facts, ShardSet))| {
         // Two primaries with the same system identifier are a finding of their own.
-        let others = used[..place].iter().filter(|(other, _)| other.system != facts.system);
+        let others = used[..place].iter().filter(|(other, _)| other.node.system != facts.node.system);
         let with =
             others.filter_map(|(other, list)| Some(format!("{} ({})", other.name, common(own, list)?)));
         let with: Vec<String> = with.collect();
@@ -210,10 +172,10 @@ fn epochs(all: &[Facts]) -> Vec<Finding> {
     };
     let differs = |facts: &Facts| {
         let own = epoch(facts)?;
-        let others = all.iter().take_while(|other| facts.is_standby || !ptr::eq(*other, facts));
-        let primaries = others.filter(|other| !other.is_standby);
+        let others = all.iter().take_while(|other| facts.node.is_standby || !ptr::eq(*other, facts));
+        let primaries = others.filter(|other| !other.node.is_standby);
         // What its own one and another differ in is a finding of theirs.
-        let may_be_own = |other: &&Facts| facts.is_standby && other.system == facts.system;
+        let may_be_own = |other: &&Facts| facts.node.is_standby && other.node.system == facts.node.system;
         let has_own = primaries.clone().any(|other| may_be_own(&other) && epoch(other).is_some());
         let primaries = primaries.filter(|other| !has_own || may_be_own(other));
         let others = primaries.filter_map(|other| Some((other, epoch(other).filter(|ms| *ms != own)?)));
@@ -223,32 +185,33 @@ fn epochs(all: &[Facts]) -> Vec<Finding> {
     all.iter().filter_map(differs).collect()
 }
 
-/// Clocks that certainly differ from the median. This machine's clock counts too, and decides between two. Answers so
-/// slow that they say little do not count, and only a majority of clocks that lie could move the median.
-fn clocks(all: &[Facts]) -> Vec<Finding> {
-    let clocks = all.iter().map(|facts| facts.clock).chain([Ahead::default()]);
-    let mut clocks: Vec<Ahead> = clocks.filter(|clock| clock.most - clock.least < LIMIT_S).collect();
-    clocks.sort_by(|one, other| one.middle().total_cmp(&other.middle()));
-    let (low, high) = (clocks[(clocks.len() - 1) / 2], clocks[clocks.len() / 2]);
-    let right = if low.middle().abs() < high.middle().abs() { low } else { high };
-    let finding = |facts: &Facts| match (facts.clock.least - right.most, right.least - facts.clock.most) {
-        (ahead, _) if ahead > LIMIT_S => Some(facts.found(CLOCK_DIFFERS, &[&span(ahead), &"ahead of"])),
-        (_, behind) if behind > LIMIT_S => Some(facts.found(CLOCK_DIFFERS, &[&span(behind), &"behind"])),
-        _ => None,
-    };
-    all.iter().filter_map(finding).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::facts::Database;
     use super::*;
     use crate::idgen::columns::{Column, Mints};
     use crate::idgen::library::State;
+    use crate::topology::clock::Ahead;
+    use crate::topology::cluster::Receiver;
 
     fn server(name: &str, is_standby: bool, clock_s: f64) -> Facts {
         let clock = Ahead { least: clock_s, most: clock_s + 0.1 };
-        Facts { name: name.into(), identity: name.into(), is_standby, clock, ..Facts::default() }
+        let node = Node { identity: name.into(), is_standby, ..Node::default() };
+        Facts { name: name.into(), node, clock, ..Facts::default() }
+    }
+
+    fn of_system(system: &str, facts: Facts) -> Facts {
+        Facts { node: Node { system: system.into(), ..facts.node }, ..facts }
+    }
+
+    fn receiving(sender_port: Option<u32>, facts: Facts) -> Facts {
+        Facts { node: Node { sender_port, known_as: "s".into(), ..facts.node }, ..facts }
+    }
+
+    /// It sends WAL to a standby named s.
+    fn sending(facts: Facts) -> Facts {
+        let to = Receiver { name: "s".into(), is_standby: true, flushes: true, ..Receiver::default() };
+        Facts { node: Node { receivers: vec![to], ..facts.node }, ..facts }
     }
 
     fn found(all: &[Facts]) -> Vec<String> {
@@ -256,30 +219,18 @@ mod tests {
         found.iter().map(|finding| format!("{} {}", finding.id, finding.server)).collect()
     }
 
-    /// Promise: a difference that a slow round trip can explain is not a finding, and the majority of clocks is right.
+    /// Promise: a difference that a slow round trip can explain is not a finding, and what other servers say hides none.
     #[test]
     fn clocks_differ_only_if_it_is_certain() {
         let clocks = |clocks: &[f64]| {
-            let names = ["a", "b", "c"].iter().zip(clocks);
-            let with = |(name, clock): (&&str, &f64)| Facts {
-                system: (*name).into(),
-                ..server(name, false, *clock)
-            };
-            found(&names.map(with).collect::<Vec<_>>())
+            let servers = clocks.iter().map(|clock_s| server(&clock_s.to_string(), false, *clock_s));
+            found(&servers.map(|facts| of_system(&facts.name.clone(), facts)).collect::<Vec<_>>())
         };
-        assert!(clocks(&[-0.9, 0.9]).is_empty());
-        assert_eq!(clocks(&[1.2]), ["clock-differs a"]);
-        assert_eq!(clocks(&[-1.2]), ["clock-differs a"]);
-        assert!(clocks(&[3600.0, 3600.0]).is_empty(), "this machine's is wrong");
-        assert_eq!(clocks(&[0.0, -7300.0, 0.0]), ["clock-differs b"]);
-        assert_eq!(clocks(&[0.0, 90.0, 90.0]).len(), 2, "a draw");
-        // A server whose answers are slow hides no wrong clock.
-        let slow = Facts {
-            system: "b".into(),
-            clock: Ahead { least: -30.0, most: 170.0 },
-            ..server("slow", true, 0.0)
-        };
-        assert!(found(&[server("a", false, 90.0), slow]).contains(&"clock-differs a".into()));
+        assert!(clocks(&[-1.0, 0.9]).is_empty());
+        assert_eq!(clocks(&[1.2]), ["clock-differs 1.2"]);
+        assert_eq!(clocks(&[-1.2, 0.0, 90.0]), ["clock-differs -1.2", "clock-differs 90"]);
+        let slow = Facts { clock: Ahead { least: -30.0, most: 170.0 }, ..server("slow", false, 0.0) };
+        assert!(found(&[slow]).is_empty());
     }
 
     /// Promise: a standby is compared with the server that sends it WAL, and not with a copy of that server.
@@ -288,20 +239,15 @@ mod tests {
         let state = |version: &str| Some(State { version: version.into(), ..State::default() });
         let mut all = [
             Facts { state: state("0.3.0"), ..server("a", false, 0.0) },
-            Facts {
-                state: state("0.2.0"),
-                known_as: "s".into(),
-                sender_port: Some(0),
-                ..server("s", true, 0.0)
-            },
+            receiving(Some(0), Facts { state: state("0.2.0"), ..server("s", true, 0.0) }),
         ];
         assert_eq!(found(&all), ["no-primary s"]);
         // It may be set to report nothing.
-        all[0].receivers.push(Receiver { name: "s".into(), ..Receiver::default() });
+        all[0].node.receivers.push(Receiver { name: "s".into(), ..Receiver::default() });
         assert_eq!(found(&all), ["asynchronous a", "versions-differ s"]);
         // A standby that receives nothing may be its own.
-        all[1].sender_port = None;
-        all[0].receivers.clear();
+        all[1].node.sender_port = None;
+        all[0].node.receivers.clear();
         assert_eq!(found(&all), ["asynchronous a", "versions-differ s"]);
     }
 
@@ -317,8 +263,9 @@ mod tests {
         assert_eq!(found(&[with(Some(ShardSet::ALL))]), ["fsync-off a"]);
     }
 
-    fn minting(shards: &str, epoch_ms: i64) -> Option<State> {
-        Some(State { allowed_shards: Some(shards.into()), epoch_ms: Some(epoch_ms), ..State::default() })
+    fn minting(list: &str, epoch_ms: i64, facts: Facts) -> Facts {
+        let state = State { allowed_shards: Some(list.into()), epoch_ms: Some(epoch_ms), ..State::default() };
+        Facts { state: Some(state), shards: ShardSet::parse(list).ok(), ..facts }
     }
 
     fn of_app(shard: i32) -> Vec<Database> {
@@ -328,7 +275,7 @@ mod tests {
             column: "c".into(),
             relation: 1,
             mints: Mints::Idgen,
-            shard: Some(shard),
+            shards: vec![shard],
             type_name: "bigint".into(),
             owner: "o".into(),
             lacks: String::new(),
@@ -340,27 +287,19 @@ mod tests {
     /// report, nor how they differ.
     #[test]
     fn nobody_hides_the_findings_of_another() {
-        let honest =
-            Facts { identity: "a".into(), databases: of_app(50), fsync_off: true, ..server("b", false, 0.0) };
+        let honest = Facts { databases: of_app(50), fsync_off: true, ..server("a", false, 0.0) };
+        let honest = Facts { name: "b".into(), ..honest };
         let found_of_both = found(&[server("a", false, 0.0), honest]);
         assert_eq!(found_of_both, ["library-missing a", "same-server b", "fsync-off b", "library-missing b"]);
 
         let honest = || {
-            let standby = Facts {
-                state: minting("0-9", 5),
-                databases: of_app(50),
-                sender_port: Some(1),
-                known_as: "s".into(),
-                ..server("s", true, 0.0)
-            };
-            let to = Receiver { name: "s".into(), is_standby: true, ..Receiver::default() };
-            let (synchronous, receivers) = ("s, nobody".into(), vec![to]);
-            let state = minting("0-8", 0);
-            let other = Facts { state: minting("9", 0), system: "other".into(), ..server("o", false, 0.0) };
+            let standby = Facts { databases: of_app(50), ..server("s", true, 0.0) };
             let closed = Database { not_seen: Some("it is closed".into()), ..Database::default() };
-            let other = Facts { databases: vec![closed], ..other };
-            let primary = Facts { port: 1, state, synchronous, receivers, ..server("p", false, 0.0) };
-            [primary, standby, other]
+            let other = Facts { databases: vec![closed], ..server("o", false, 0.0) };
+            let mut primary = sending(Facts { synchronous: "s, nobody".into(), ..server("p", false, 0.0) });
+            primary.node.port = 1;
+            let standby = minting("0-9", 5, receiving(Some(1), standby));
+            [minting("0-8", 0, primary), standby, minting("9", 0, of_system("other", other))]
         };
         let hidden = ["sync-name-unknown p", "lists-differ s", "shard-not-allowed s"];
         let says = |all: &[Facts]| {
@@ -373,15 +312,14 @@ mod tests {
         says(&honest());
         // Either of two primaries may be that of the standby.
         let [old, standby, _] = honest();
-        let new = Facts { identity: "n".into(), state: minting("0-8", 5), ..server("n", false, 0.0) };
-        let both = judge(&[old, Facts { sender_port: None, ..standby }, new], &[], true, |_| true);
+        let new = minting("0-8", 5, server("n", false, 0.0));
+        let both = judge(&[old, receiving(None, standby), new], &[], true, |_| true);
         let of_epochs = both.iter().filter(|finding| finding.id == "epoch-differs");
         assert_eq!(of_epochs.map(|finding| &*finding.server).collect::<Vec<_>>(), ["s", "n"]);
         assert_eq!(both.iter().filter(|it| it.line().contains("p, which may be its primary,")).count(), 1);
         // One that shows no epoch says nothing of its standby's.
         let [_, standby, other] = honest();
-        let mute = Facts { identity: "m".into(), ..server("m", false, 0.0) };
-        let found = found(&[mute, Facts { sender_port: None, ..standby }, other]);
+        let found = found(&[server("m", false, 0.0), receiving(None, standby), other]);
         assert!(found.contains(&"epoch-differs s".into()), "{found:?}");
         for (identity, is_standby, timeline, shards, epoch) in [
             ("liar", false, 0, "0-9", 5),
@@ -390,16 +328,11 @@ mod tests {
             ("liar", false, 1, "50", 0),
             ("liar", true, 0, "50-8191", 0),
         ] {
-            let (known_as, sender_port) = ("nobody".into(), Some(1));
-            let liar = Facts {
-                timeline,
-                state: minting(shards, epoch),
-                known_as,
-                sender_port,
-                ..honest().into_iter().next().expect("one")
-            };
-            let liar = Facts { name: "liar".into(), identity: identity.into(), is_standby, ..liar };
             let [primary, standby, other] = honest();
+            let [liar, ..] = honest();
+            let (identity, known_as, sender_port) = (identity.into(), "nobody".into(), Some(1));
+            let node = Node { identity, is_standby, timeline, known_as, sender_port, ..liar.node };
+            let liar = minting(shards, epoch, Facts { name: "liar".into(), node, ..liar });
             says(&[liar, primary, standby, other]);
         }
     }
@@ -407,19 +340,17 @@ mod tests {
     /// Promise: a standby that receives nothing is not taken for another machine that receives WAL under its name.
     #[test]
     fn a_machine_with_the_name_of_a_standby_is_found() {
-        let to = Receiver { name: "s".into(), is_standby: true, flushes: true, ..Receiver::default() };
-        let primary = Facts { receivers: vec![to], synchronous: "s".into(), ..server("p", false, 0.0) };
-        let standby = Facts { known_as: "s".into(), ..server("s", true, 0.0) };
-        let mut all = [primary, standby];
+        let primary = sending(Facts { synchronous: "s".into(), ..server("p", false, 0.0) });
+        let mut all = [primary, receiving(None, server("s", true, 0.0))];
         assert_eq!(found(&all), ["standby-not-in-fleet p"]);
-        all[1].sender_port = Some(0);
+        all[1].node.sender_port = Some(0);
         assert!(found(&all).is_empty());
     }
 
     /// Promise: what a standby has in common with its primary is reported once, even if one of them is ignored.
     #[test]
     fn a_standby_repeats_nothing_of_its_primary() {
-        let with = |facts| Facts { state: minting("0-9", 0), databases: of_app(50), ..facts };
+        let with = |facts| minting("0-9", 0, Facts { databases: of_app(50), ..facts });
         let all = [with(server("a", false, 0.0)), with(server("s", true, 0.0))];
         for (ignored, shown) in [("", "a"), ("a", "s")] {
             let mut found = judge(&all, &[], true, |finding| finding.server != ignored);

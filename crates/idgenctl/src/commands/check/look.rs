@@ -1,6 +1,5 @@
 //! Collects facts about a server, from the catalogs and from the library. Nothing in a database is called.
 
-use std::cell::OnceCell;
 use std::collections::HashSet;
 use std::sync::mpsc;
 use std::thread;
@@ -8,19 +7,18 @@ use std::time::{Duration, Instant};
 
 use idgen_ids::shard_set::ShardSet;
 
-use super::facts::{Database, Facts, Receiver, ShardSetting};
+use super::facts::{Database, Facts, ShardSetting};
 use super::finding::Finding;
 use super::table::{SERVER_NOT_SEEN, UNREACHABLE};
 use crate::commands::marker::{self, Begun};
 use crate::connection::server::Server;
 use crate::connection::session::{Row, Session};
 use crate::idgen::preload::{Keeper, Preload};
-use crate::idgen::{columns, library, portable};
+use crate::idgen::{columns, library};
 use crate::terminal::error::{Error, Result, refused};
 use crate::terminal::text::{cut, plain, said};
 use crate::topology::clock;
-use crate::topology::cluster::{RECEIVES_AS, shown_as};
-use crate::topology::fleet::Member;
+use crate::topology::cluster::Node;
 
 /// Time limits for a server, for all its databases, and for a look at one: at least the first, or so many round trips,
 /// and at most the second.
@@ -29,9 +27,8 @@ const OF_ALL: Duration = Duration::from_secs(120);
 const OF_ONE: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(10)];
 const ROUND_TRIPS: f64 = 25.0;
 
-/// How much all of them may contain, or else the largest are left out, and how many receivers a server may have.
+/// How much all of them may contain, or else the largest are left out.
 const MOST_BYTES: usize = 256 << 20;
-const MOST_RECEIVERS: usize = 1000;
 
 /// The facts about a server, or a finding that it cannot be examined.
 pub fn at(server: &'static Server) -> std::result::Result<Facts, Box<Finding>> {
@@ -67,12 +64,11 @@ fn facts(server: &Server, session: Result<Session>) -> Result<Facts> {
     let session = session?;
     // Less than the session waits: the owner of the database may have slowed it down.
     session.run("SET statement_timeout = '29 s'")?;
-    let Member { session, system, timeline, is_standby, has_patroni, identity, .. } =
-        Member::with(server, session)?;
+    let node = Node::of(&session)?;
     let clock = clock::measure(&session)?;
     // The configuration files may be broken.
     let preload = Preload::of(&session).ok();
-    let by_files = if has_patroni { Keeper::Patroni } else { Keeper::Files };
+    let by_files = if node.has_patroni { Keeper::Patroni } else { Keeper::Files };
     let (state, stateless) = match library::state(&session) {
         Ok(None) => (None, "it is not there, or older than 0.2".into()),
         Err(Error::Sql { message, .. }) => (None, format!("it says {}", said(&message))),
@@ -80,25 +76,19 @@ fn facts(server: &Server, session: Result<Session>) -> Result<Facts> {
     };
     let counted = Instant::now();
     // A regular two-phase commit takes less than a minute.
-    let rows = session.run(&format!(
-        "WITH prepared AS (SELECT extract(epoch FROM clock_timestamp() - prepared) AS age FROM pg_prepared_xacts),
-              receiver AS (SELECT coalesce((SELECT conninfo FROM pg_stat_wal_receiver),
-                                           current_setting('primary_conninfo')) AS conninfo)
+    let rows = session.run(
+        "WITH prepared AS (SELECT extract(epoch FROM clock_timestamp() - prepared) AS age FROM pg_prepared_xacts)
          SELECT extract(epoch FROM clock_timestamp()), current_setting('fsync') = 'off', current_setting('synchronous_standby_names'),
-                (SELECT count(*) FROM prepared WHERE age > 60), (SELECT max(age) FROM prepared WHERE age > 60),
-                coalesce(btrim({RECEIVES_AS}, ''''), nullif(current_setting('cluster_name'), ''), 'walreceiver'),
-                (SELECT sender_port FROM pg_stat_wal_receiver WHERE status = 'streaming'), current_setting('port')
-         FROM receiver"
-    ))?;
+                (SELECT count(*) FROM prepared WHERE age > 60), (SELECT max(age) FROM prepared WHERE age > 60)",
+    )?;
     let row = rows.row(0);
     let preloaded = state.as_ref().is_some_and(|state| state.preloaded);
+    let list = state.as_ref().and_then(|state| state.allowed_shards.as_ref());
+    let shards = list.and_then(|list| ShardSet::parse(list).ok());
     let mark_s = state.as_ref().and_then(|state| state.mark_ms).map(|ms| ms as f64 / 1000.0);
     let mut facts = Facts {
         name: server.name.clone(),
-        system,
-        timeline,
-        identity,
-        is_standby,
+        node,
         version: session.version(),
         keeper: preload.as_ref().map_or(by_files, |preload| preload.keeper),
         clock,
@@ -110,37 +100,17 @@ fn facts(server: &Server, session: Result<Session>) -> Result<Facts> {
         ids_per_second: None,
         prepared: row.number(3).zip(row.number(4)),
         synchronous: cut(&row.string(2)),
-        receivers: receivers(&session)?,
-        known_as: shown_as(&row.name(5), session.version()),
-        sender_port: row.number(6),
-        port: row.number(7).unwrap_or_default(),
         shards_set: shards_set(&session)?,
         databases: databases(server, &session, clock.most - clock.least)?,
-        shards: OnceCell::new(),
+        shards,
     };
-    if let Some(before) = facts.state.clone().filter(|_| !facts.is_standby) {
+    if let Some(before) = facts.state.clone().filter(|_| !facts.node.is_standby) {
         thread::sleep(Duration::from_secs(1).saturating_sub(counted.elapsed()));
         let after = library::state(&session)?.filter(|after| after.since_ms == before.since_ms);
         let ids = after.and_then(|after| Some(after.ids?.saturating_sub(before.ids?)));
         facts.ids_per_second = ids.map(|ids| ids as f64 / counted.elapsed().as_secs_f64());
     }
     Ok(facts)
-}
-
-/// The receivers of WAL. Programs that only archive it do not replay, and those that decode it have a logical slot.
-fn receivers(session: &Session) -> Result<Vec<Receiver>> {
-    let rows = session.run(
-        "SELECT application_name, coalesce(host(client_addr), 'a local socket'),
-                replay_lsn IS NOT NULL AND NOT EXISTS (SELECT FROM pg_replication_slots AS s
-                                                       WHERE s.active_pid = r.pid AND slot_type = 'logical'),
-                flush_lsn IS NOT NULL
-         FROM pg_stat_replication AS r WHERE state IN ('streaming', 'catchup')",
-    )?;
-    let receiver = |row: Row<'_>| {
-        let (is_standby, flushes) = (row.is_true(2), row.is_true(3));
-        Receiver { name: row.name(0), address: row.name(1), is_standby, flushes }
-    };
-    Ok(rows.iter().take(MOST_RECEIVERS).map(receiver).collect())
 }
 
 /// Where idgen.shard is set. The value in this session may come from its role or its database. A role may give its
@@ -191,13 +161,10 @@ fn databases(server: &Server, session: &Session, round_trip: f64) -> Result<Vec<
                 databases.push(Database { name, not_seen: Some(why), ..Database::default() });
                 return Ok(databases);
             }
-            // A session that waits for such a lock while it begins could not be ended, and would take up a connection.
-            let locks = "SELECT FROM pg_locks WHERE locktype = 'object' AND classid = 'pg_database'::regclass
-                             AND objid = $1::oid AND mode IN ('ShareLock', 'AccessExclusiveLock')
-                             OR database = $1::oid AND relation < '16384' AND mode = 'AccessExclusiveLock'";
             // If the whole server hangs, so does this statement.
-            let look = if session.query(locks, &[&oid])?.len() > 0 {
-                refused("it or one of its catalogs is locked", "")
+            let locked = session.locked(&oid)?;
+            let look = if !locked.is_empty() {
+                refused(format!("it is locked by {locked}"), "")
             } else {
                 let share = left / 2 / u32::try_from(others).unwrap_or(u32::MAX);
                 inside(server, &name, &oid, share.clamp(least, OF_ONE[1]))
@@ -232,8 +199,8 @@ fn inside(server: &Server, database: &str, oid: &str, limit: Duration) -> Result
         "SELECT (SELECT extversion FROM pg_extension WHERE extname = 'idgen'),
                 to_regclass('pg_catalog.pg_dist_partition') IS NOT NULL",
     )?;
-    let extension = rows.row(0).text(0);
-    let portable = Some(portable::shards(&session)?).filter(|shards| *shards != ShardSet::NONE);
+    let extension = rows.row(0).text(0).map(|text| library::version(&text));
+    let portable = Some(columns::portable_shards(&session)?).filter(|shards| *shards != ShardSet::NONE);
     let of_citus = if rows.row(0).is_true(1) {
         "SELECT logicalrelid::oid FROM pg_catalog.pg_dist_partition"
     } else {
@@ -242,14 +209,15 @@ fn inside(server: &Server, database: &str, oid: &str, limit: Duration) -> Result
     let of_citus: HashSet<u32> = session.run(of_citus)?.iter().filter_map(|row| row.number(0)).collect();
     let mut columns = columns::minting(&session)?;
     let kept = marker::kept(&session)?;
-    // No one inserts into the tables that a move has closed or copied. What a name alone says does not count.
-    columns.retain(|column| {
+    // No one mints for the shard in what a move has closed or copied. What a name alone says does not count.
+    for column in &mut columns {
         let before = column.schema.strip_suffix("_moved").or(column.schema.strip_suffix("_moving"));
-        !before.is_some_and(|name| kept.contains_key(name))
-    });
+        let moved = before.and_then(|name| kept.get(name)?.split(' ').nth(2)?.parse().ok());
+        column.shards.retain(|shard| Some(*shard) != moved);
+    }
     // All nodes of Citus have these tables, and the node that runs the statement mints or refuses.
     for column in columns.iter_mut().filter(|column| of_citus.contains(&column.relation)) {
-        column.shard = None;
+        column.shards.clear();
     }
     let moving = Begun::all(&session)?.into_iter().map(|begun| begun.schema).collect();
     Ok(Database { extension, columns, portable, moving, ..Database::default() })

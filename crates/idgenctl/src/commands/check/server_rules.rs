@@ -14,6 +14,9 @@ use crate::idgen::preload::Keeper;
 use crate::terminal::output::span;
 use crate::terminal::text::{quoted, said};
 
+/// How far a clock may differ: time daemons correct less than this, and ids may run ahead as far.
+const CLOCK_S: f64 = 1.0;
+
 /// A mark is at most this far ahead of the clock, unless ids are.
 const MARK_AHEAD_S: f64 = 5.5;
 
@@ -32,6 +35,10 @@ const OF_OTHERS: &str = "citus-without-list clock-jumps-unchecked epoch-of-mark 
 pub fn judge(facts: &Facts, needs_idgen: bool) -> Vec<Finding> {
     let is_used = needs_idgen || facts.databases.iter().any(|inside| inside.portable.is_some());
     let mut found = Vec::from_iter((facts.fsync_off && is_used).then(|| facts.found(FSYNC_OFF, &[])));
+    // This machine's clock may be wrong, but a server that lies does not move it.
+    let differs = [(facts.clock.least, "ahead of"), (-facts.clock.most, "behind")];
+    let differs = differs.iter().filter(|(by, _)| *by > CLOCK_S);
+    found.extend(differs.map(|(by, how)| facts.found(CLOCK_DIFFERS, &[&span(*by), how])));
     if !needs_idgen {
         return found;
     }
@@ -46,7 +53,7 @@ pub fn judge(facts: &Facts, needs_idgen: bool) -> Vec<Finding> {
         found.push(facts.found(MAX_AHEAD_WIDE, &[&span(max_ahead_ms as f64 / 1000.0)]));
     }
     let closed = state.closed_shards.as_ref().filter(|list| !list.is_empty());
-    let closed = closed.and_then(|list| common(&ShardSet::parse(list).ok()?, &facts.shards()?));
+    let closed = closed.and_then(|list| common(&ShardSet::parse(list).ok()?, &facts.shards?));
     found.extend(closed.map(|shards| facts.found(SHARD_CLOSED, &[&shards])));
     found.extend(state.warning.as_ref().map(|warning| of_warning(facts, warning)));
     match &state.error {
@@ -111,7 +118,7 @@ fn in_database(
     let shared = portable.as_ref().and_then(|shards| common(shards, twice));
     found.extend(shared.map(|shards| facts.found(PORTABLE_EDITION, &[&shards])));
     let lacks = columns.iter().map(|column| &column.lacks).filter(|text| !text.is_empty());
-    let lacks = Vec::from_iter(lacks.collect::<BTreeSet<_>>().into_iter().cloned());
+    let lacks = Vec::from_iter(lacks.collect::<BTreeSet<_>>().into_iter().map(|text| said(text)));
     found.extend((!lacks.is_empty()).then(|| facts.found(RIGHTS_MISSING, &[&some(&lacks)])));
     found.extend(moving.iter().map(|schema| facts.found(MOVE_NOT_ENDED, &[&quoted(schema)])));
 
@@ -120,7 +127,7 @@ fn in_database(
         (!texts.is_empty()).then(|| facts.found(kind, &[&some(&texts)]))
     };
     found.extend(of_columns(SHARD_NOT_ALLOWED, &|column| {
-        let shard = column.shard.filter(|shard| !facts.allows(*shard))?;
+        let shard = column.shards.iter().find(|shard| !facts.allows(**shard))?;
         Some(format!("the default of {column} for shard {shard}"))
     }));
     // A role that is not the owner may have set it for itself only.
@@ -141,7 +148,7 @@ fn in_database(
 impl Facts {
     /// Whether the server may mint for a shard, as far as is known.
     fn allows(&self, shard: i32) -> bool {
-        Shard::try_from(shard).is_ok_and(|shard| self.shards().is_none_or(|set| set.contains(shard)))
+        Shard::try_from(shard).is_ok_and(|shard| self.shards.is_none_or(|set| set.contains(shard)))
     }
 }
 

@@ -145,8 +145,8 @@ kinds! {
     SYNC_NOT_A_STANDBY: "sync-not-a-standby", Warning, Own,
         "{} may acknowledge in the place of a standby, and cannot be promoted",
         "Once the standbys stream, name only them in synchronous_standby_names.";
-    CLOCK_DIFFERS: "clock-differs", Error, Any, "the clock is at least {} {} the others",
-        "Compare them with one that you trust, and correct the wrong one. Restart and promote nothing before.";
+    CLOCK_DIFFERS: "clock-differs", Error, Any, "the clock is at least {} {} this machine's",
+        "Compare both with one that you trust, and correct the wrong one. Restart and promote nothing before.";
     MAX_AHEAD_WIDE: "max-ahead-wide", Warning, Set, "idgen.max_ahead is {}: ids may be that far in the future",
         "Set it back to 1s once no id is ahead.";
     PREPARED_TRANSACTIONS: "prepared-transactions", Warning, Any,

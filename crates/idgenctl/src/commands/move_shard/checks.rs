@@ -8,10 +8,9 @@ use super::sides::{Place, Side};
 use crate::connection::session::Session;
 use crate::idgen::columns;
 use crate::idgen::library;
-use crate::idgen::portable;
 use crate::terminal::error::{Error, Result, refuse_any, refused};
 use crate::terminal::output::note;
-use crate::topology::cluster;
+use crate::topology::cluster::{self, Node};
 
 /// How far a move has got that can be continued.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -83,8 +82,7 @@ pub fn state(plan: &Plan<'_>) -> Result<Option<At>> {
                 true => Ok(Some(At::Complete)),
                 false => refused(
                     format!("the target has schema {}, but may not mint for its shard", names.schema),
-                    "Check that --to names the server to which the schema moved. Add the shard to its list only if no other server \
-                     has it.",
+                    "Check that --to names the right server. Add the shard to its list only if no other server has it.",
                 ),
             }
         }
@@ -118,8 +116,8 @@ pub fn no_move(plan: &Plan<'_>, here: &[String]) -> Error {
 
 /// Standbys that are not in the fleet.
 pub fn unknown_standbys(side: &Side<'_>) -> Result<String> {
-    let sessions = side.places.iter().map(Place::session).collect::<Result<Vec<_>>>()?;
-    cluster::unknown_standbys(&sessions.iter().collect::<Vec<_>>())
+    let nodes = side.places.iter().map(|place| Node::of(&place.session()?)).collect::<Result<Vec<_>>>()?;
+    Ok(cluster::unknown_standbys(&nodes.iter().collect::<Vec<_>>()))
 }
 
 /// Every standby must be in the fleet: once promoted, it would mint by its own list.
@@ -127,8 +125,7 @@ pub fn standbys(side: &Side<'_>) -> Result {
     refuse_any(
         &unknown_standbys(side)?,
         format!("{} has standbys that are not in the fleet", side.primary().role),
-        "Add each to the fleet file, or name it with --server: their lists must be changed too. Standbys that share a name are \
-         told apart by the port that they connect to; if that is the same, give each a cluster_name of its own.",
+        "Add them, because their lists must be changed too. If several have one name, give each a cluster_name of its own.",
     )
 }
 
@@ -167,6 +164,11 @@ pub fn lists(plan: &Plan<'_>, at: At) -> Result {
             "Ids of one epoch would be repeated, or in the wrong order, under another.",
         );
     }
+    refuse_any(
+        &plan.minting.join(", "),
+        format!("other servers may mint for shard {shard}"),
+        "Find out which server has the shard, and take it out of the lists of all others. An empty list means all.",
+    )?;
     let list = lists::of(source)?;
     if matches!(at, At::Open | At::Moving) && lists::of(target)?.contains(plan.shard) {
         return refused(
@@ -198,13 +200,13 @@ pub fn surroundings(plan: &Plan<'_>) -> Result {
             Vec::new()
         });
         let is_other = |column: &&columns::Column| {
-            column.shard == Some(plan.shard.into()) && (database != own || !plan.names.has(&column.schema))
+            column.shards.contains(&plan.shard.into()) && (database != own || !plan.names.has(&column.schema))
         };
         others
             .extend(minting.iter().filter(is_other).map(|column| format!("{column} in database {database}")));
     }
     for place in [source, plan.target.primary()] {
-        let has_it = portable::shards(&place.session()?)?.contains(plan.shard);
+        let has_it = columns::portable_shards(&place.session()?)?.contains(plan.shard);
         others.extend(has_it.then(|| format!("the portable edition on {}", place.role)));
     }
     refuse_any(

@@ -12,12 +12,12 @@
 use std::env;
 use std::time::{Duration, Instant};
 
-use super::locks::lock_tables;
+use super::copy::lock_tables;
 use super::plan::Plan;
 use super::run::{Run, Stage, Turn};
 use super::{checks, lists};
 use crate::connection::waiting;
-use crate::idgen::library::Library;
+use crate::idgen::library;
 use crate::terminal::error::{Result, refused};
 use crate::terminal::signals;
 
@@ -163,7 +163,7 @@ fn try_to_close(plan: &Plan<'_>, turn: &Turn, order: &str) -> Result<Option<i64>
     if plan.arguments.set_list.is_none() {
         lists::set(plan, turn, &plan.source, source, &lists::without(plan, &lists::of(source)?)?)?;
     }
-    let bound = Library::of(&turn.session(&plan.source, source)?)?.close(plan.shard)?;
+    let bound = library::close(&turn.session(&plan.source, source)?, plan.shard)?;
     session.run("COMMIT")?;
     Ok(Some(bound))
 }

@@ -8,7 +8,6 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::checks;
-use super::locks::lock_tables;
 use super::names::set_comment;
 use super::plan::Plan;
 use super::rights;
@@ -100,9 +99,8 @@ pub fn rehearse(plan: &Plan<'_>) -> Result {
     }
     refused(
         "the definitions were not restored: see above",
-        "Nothing was changed. If a table was just dropped, try again. Use pg_dump and psql of the target's release. Create what \
-         the target lacks there, and GRANT CREATE ON DATABASE to the owner, who must also own what is in the schema, or be a \
-         member of its owners.",
+        "No move was begun. If a table was just dropped, try again. Use pg_dump and psql of the target's release. Create what the \
+         target lacks, and GRANT CREATE ON DATABASE to the owner, who must be a member of all who own something in the schema.",
     )
 }
 
@@ -124,6 +122,21 @@ pub fn copy(plan: &Plan<'_>) -> Result<Session> {
     Ok(locks)
 }
 
+/// Locks the tables that exist, in the session's transaction and in the order of their OIDs, `ASC` or `DESC`.
+pub fn lock_tables(session: &Session, schema: &str, mode: &str, order: &str) -> Result {
+    let locks = session.query(
+        &format!(
+            "SELECT format('SET LOCAL ROLE %I; LOCK TABLE ONLY %I.%I IN {mode} MODE; SET LOCAL ROLE NONE',
+                           pg_get_userbyid(relowner), nspname, relname)
+             FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace
+             WHERE nspname = $1 AND relkind IN ('r', 'p') ORDER BY c.oid {order}"
+        ),
+        &[schema],
+    )?;
+    // As its owner, who may have replaced a table by a view of a catalog: only superusers may lock that.
+    locks.iter().try_for_each(|lock| session.run(&lock.string(0)).map(drop))
+}
+
 /// Pipes pg_dump and then this statement into psql, and returns what psql has printed if both programs succeeded. A trial
 /// rolls back. It gives up rather than wait for a lock, behind which clients of the target would queue: a trial at once,
 /// because pg_dump resets lock_timeout.
@@ -143,12 +156,14 @@ fn dump_into(plan: &Plan<'_>, options: &[&str], last: &str, is_trial: bool) -> R
     programs.start(pg_dump.stdout(writer.try_clone().map_err(fail)?)).map_err(fail)?;
     drop((psql, pg_dump));
     let mut writer = Some(writer);
-    let (mut shown, mut stuck) = (Instant::now(), 0);
+    let (mut writing, mut shown, mut stuck) = (None, Instant::now(), 0);
     loop {
         if let Some(status) = programs.0[0].0.try_wait().map_err(fail)? {
             // Without the final COMMIT, psql has rolled back.
             let printed = printed.join().unwrap_or_default();
-            return Ok(Some(printed).filter(|_| status.success() && writer.is_none()));
+            let is_whole =
+                writing.is_some_and(|it: JoinHandle<io::Result<()>>| matches!(it.join(), Ok(Ok(()))));
+            return Ok(Some(printed).filter(|_| status.success() && is_whole));
         }
         if writer.is_some()
             && let Some(status) = programs.0[1].0.try_wait().map_err(fail)?
@@ -157,9 +172,9 @@ fn dump_into(plan: &Plan<'_>, options: &[&str], last: &str, is_trial: bool) -> R
             if !status.success() {
                 return Ok(None);
             }
-            if let Some(mut writer) = writer.take() {
-                writer.write_all(ending(last, is_trial).as_bytes()).map_err(fail)?;
-            }
+            // The pipe may be full for as long as psql is at work.
+            let ending = ending(last, is_trial);
+            writing = writer.take().map(|mut pipe| thread::spawn(move || pipe.write_all(ending.as_bytes())));
         }
         if shown.elapsed() > Duration::from_secs(5) {
             let waits = show_progress(plan).unwrap_or_else(|error| {

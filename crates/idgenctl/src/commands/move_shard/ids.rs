@@ -6,7 +6,7 @@ use idgen_ids::id::min_id;
 
 use super::plan::Plan;
 use crate::connection::waiting;
-use crate::idgen::library::{self, Library};
+use crate::idgen::library;
 use crate::terminal::error::Result;
 use crate::terminal::output::note;
 
@@ -18,7 +18,7 @@ const WE_WAIT: Duration = Duration::from_secs(60);
 /// target's clock is so far behind that clients would have to wait.
 pub fn rehearse(plan: &Plan<'_>) -> Result {
     let session = plan.source.primary().session()?;
-    let next = Library::of(&session)?.advance(plan.shard, 0)?;
+    let next = library::advance(&session, plan.shard, 0)?;
     advance(plan, next, WE_WAIT)?;
     advance(plan, present(plan)?, CLIENTS_WAIT)
 }
@@ -45,7 +45,7 @@ fn advance(plan: &Plan<'_>, past: i64, limit: Duration) -> Result {
     let session = plan.target.primary().session()?;
     let mut refusal = None;
     let what = "the clock of the target to pass the ids of the source";
-    let ask = || match Library::of(&session)?.advance(plan.shard, past) {
+    let ask = || match library::advance(&session, plan.shard, past) {
         Err(error) if error.code() == "22023" => {
             refusal = Some(error);
             Ok(None)

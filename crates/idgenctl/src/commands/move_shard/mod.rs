@@ -18,7 +18,6 @@ mod copy;
 mod checks;
 mod lists;
 mod run;
-mod locks;
 mod rights;
 mod plan;
 mod names;
@@ -34,7 +33,7 @@ use self::sides::Servers;
 use crate::cli::{Cli, Move as Arguments};
 use crate::commands::marker::Begun;
 use crate::connection::session::Session;
-use crate::idgen::library::Library;
+use crate::idgen::library;
 use crate::terminal::error::{Error, Result, refused};
 use crate::terminal::output::{self, note};
 use crate::terminal::signals;
@@ -154,7 +153,7 @@ impl Run<'_> {
             }
             let without = lists::without(plan, &lists::of(source)?)?;
             lists::set_all(plan, &self.turn, &plan.source, &without)?;
-            Library::of(&self.turn.session(&plan.source, source)?)?.close(plan.shard)?
+            library::close(&self.turn.session(&plan.source, source)?, plan.shard)?
         };
         let copies = matches!(at, At::Open | At::Moving);
         let locks = copies.then(|| copy::copy(plan)).transpose()?;
@@ -201,7 +200,7 @@ impl Run<'_> {
         let session = self.turn.session(&plan.target, target)?;
         session.set_patience(None);
         // It is closed there if it was moved away from there before.
-        Library::of(&session)?.reopen(plan.shard)?;
+        library::reopen(&session, plan.shard)?;
         if at != At::Complete {
             session.run("BEGIN")?;
             names.give_back(&session)?;

@@ -2,9 +2,8 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::commands::marker::{self, Begun, KEPT};
+use crate::commands::marker::{self, Begun, new_schema};
 use crate::connection::session::Session;
-use crate::idgen::privileges::new_schema;
 use crate::terminal::error::Result;
 use crate::terminal::output::note;
 
@@ -40,8 +39,8 @@ pub struct Names {
     pub schema: String,
     pub moving: String,
     pub moved: String,
-    /// The comment of the copy, and of the empty schema that keeps the name on the target, and the application_name of
-    /// sessions. Both servers may have one system identifier.
+    /// The comment of the copy, and of the empty schemas that keep the name, and the application_name of sessions. It
+    /// has the shard as its third word. Both servers may have one system identifier.
     pub mark: String,
 }
 
@@ -96,7 +95,7 @@ impl Names {
     /// Renames the schema so that clients no longer find it, and keeps its name, in the session's transaction.
     pub fn take(&self, session: &Session) -> Result {
         let (away, kept) = (rename(&self.schema, &self.moving), new_schema(session, &self.schema)?);
-        session.run(&format!("{away}; {kept}; {}", set_comment(&self.schema, KEPT))).map(drop)
+        session.run(&format!("{away}; {kept}; {}", set_comment(&self.schema, &self.mark))).map(drop)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use idgen_ids::Shard;
+use idgen_ids::shard_set::ShardSet;
 
 use super::names::Names;
 use super::sides::{Place, Servers, Side};
@@ -10,9 +11,10 @@ use crate::cli::{Cli, Move as Arguments};
 use crate::commands::marker::Begun;
 use crate::connection::server::Server;
 use crate::connection::session::Session;
-use crate::idgen::columns;
+use crate::idgen::{columns, library};
 use crate::terminal::error::{Error, Result, refused};
 use crate::terminal::text::plain;
+use crate::topology::fleet::Member;
 
 pub struct Plan<'a> {
     pub cli: &'a Cli,
@@ -30,6 +32,8 @@ pub struct Plan<'a> {
     pub away: Vec<&'a Server>,
     /// Moves from other servers that have not ended.
     pub others: Vec<(&'a Server, Begun)>,
+    /// Other primaries whose lists have the shard.
+    pub minting: Vec<String>,
     /// Source and target, as the owner of the schema.
     pub as_owner: [Place<'a>; 2],
     /// The name of that role; empty if it is not known.
@@ -53,16 +57,28 @@ impl<'a> Plan<'a> {
             return Err(Error::Usage("the name of the schema has characters that hints cannot show".into()));
         }
         let mut names = Names { schema, moving, moved, mark: String::new() };
-        let ([source, target], away, others) = servers.find(arguments.undo)?;
-        let (session, system) = (&source[0].session, &source[0].system);
+        let ([source, target], away, primaries) = servers.find(arguments.undo)?;
+        let (session, system) = (&source[0].session, &source[0].node.system);
         let begun = Begun::of(session, &names.schema)?;
         let shard = find_shard(session, &names, begun.as_ref(), arguments.shard)?;
+        let (mut others, mut minting) = (Vec::new(), Vec::new());
+        for member in primaries.iter().chain(target.first()) {
+            let moves = Begun::all(&member.session)?.into_iter();
+            others.extend(moves.map(|begun| (member.server, begun)));
+        }
+        for Member { server, session, .. } in &primaries {
+            // Without the library, it mints for none.
+            let list = library::state(session).ok().flatten().and_then(|state| state.allowed_shards);
+            let has_it =
+                list.and_then(|list| ShardSet::parse(&list).ok()).is_some_and(|list| list.contains(shard));
+            minting.extend(has_it.then(|| server.name.clone()));
+        }
         let place = |system: &str, session: &Session| {
             let oid = session.value("SELECT oid FROM pg_database WHERE datname = current_database()", &[])?;
             Ok(format!("{system}/{}", oid.parse::<u32>().unwrap_or_default()))
         };
         names.mark = format!("idgenctl move {} of {}", i32::from(shard), place(system, session)?);
-        let to = target.first().map(|member| place(&member.system, &member.session)).transpose()?;
+        let to = target.first().map(|member| place(&member.node.system, &member.session)).transpose()?;
         // The undo of a move to a server or database that no longer exists leaves this one alone.
         let is_other = |begun: &Begun| arguments.undo && to.as_ref().is_some_and(|to| *to != begun.to);
         let target = if begun.as_ref().is_some_and(is_other) { &[][..] } else { &target };
@@ -74,7 +90,21 @@ impl<'a> Plan<'a> {
             _ => begun.as_ref().map(|begun| begun.owner.clone()).unwrap_or_default(),
         };
         let to = to.unwrap_or_default();
-        Ok(Plan { cli, arguments, names, shard, begun, source, target, to, away, others, as_owner, owner })
+        Ok(Plan {
+            cli,
+            arguments,
+            names,
+            shard,
+            begun,
+            source,
+            target,
+            to,
+            away,
+            others,
+            minting,
+            as_owner,
+            owner,
+        })
     }
 
     pub fn marker(&self, opened: bool) -> Begun {
@@ -99,7 +129,7 @@ fn find_shard(session: &Session, names: &Names, begun: Option<&Begun>, given: Op
         None => {
             let minting = columns::minting(session)?;
             let own = minting.iter().filter(|column| names.has(&column.schema));
-            own.filter_map(|column| column.shard).chain(given.map(i32::from)).collect()
+            own.flat_map(|column| column.shards.clone()).chain(given.map(i32::from)).collect()
         }
     };
     match shards.first() {

@@ -7,7 +7,6 @@ use std::collections::BTreeSet;
 
 use super::plan::Plan;
 use crate::connection::session::Session;
-use crate::idgen::privileges::MAY_CREATE;
 use crate::terminal::error::{Result, refuse_any};
 
 /// The beginning of a query: the objects of the schema `$1` and, if `$2`, those that they use.
@@ -73,9 +72,8 @@ fn refuse_objects_of_others(plan: &Plan<'_>, session: &Session, name: &str) -> R
     refuse_any(
         &others,
         format!("{} must not restore what others may have written", plan.owner),
-        "Give --owner as the role that owns the schema or, if several roles own parts, as a member of all. Give a schema of a \
-         superuser, and what is in it, to an ordinary role. Have other roles drop their own objects, and revoke default \
-         privileges, which a superuser can do by ALTER DEFAULT PRIVILEGES FOR ROLE.",
+        "Give --owner as the role that owns the schema, or as a member of all that own parts. Give what belongs to superusers to \
+         such a role. Have others drop what is theirs, and revoke default privileges: ALTER DEFAULT PRIVILEGES FOR ROLE.",
     )
 }
 
@@ -143,7 +141,9 @@ fn refuse_names_of_others(plan: &Plan<'_>, session: &Session, name: &str) -> Res
                UNION ALL
                SELECT format('schema %I, in which %I may create objects', nspname, rolname)
                FROM names JOIN pg_namespace AS n ON nspname = schema, others AS r
-               WHERE {MAY_CREATE}
+               -- Also after SET ROLE, which has_schema_privilege() leaves out if the role does not inherit.
+               WHERE EXISTS (SELECT FROM aclexplode(nspacl) AS given
+                             WHERE privilege_type = 'CREATE' AND (given.grantee = 0 OR pg_has_role(r.oid, given.grantee, 'MEMBER')))
                   OR pg_has_role(r.oid, CASE nspowner WHEN 'pg_database_owner'::regrole THEN datdba ELSE nspowner END, 'MEMBER')
                UNION ALL
                SELECT format('%s of %I', concat_ws('.', quote_ident(nspname), quote_ident(found)), rolname)
@@ -157,10 +157,8 @@ fn refuse_names_of_others(plan: &Plan<'_>, session: &Session, name: &str) -> Res
     refuse_any(
         &others,
         format!("{} must not restore what may use objects of others on the target", plan.owner),
-        "Have its owner create what the target lacks, or a superuser what belongs to superusers. Everything that the schema \
-         uses must be in schemas that belong to superusers or that role, and in which only they may create objects: move it \
-         to such a schema on both servers, for example by ALTER EXTENSION ... SET SCHEMA. Have other roles drop their own \
-         objects.",
+        "Create what the target lacks. On both servers, have what the schema uses in schemas that belong to superusers or to that \
+         role, and in which only they may create objects, by ALTER EXTENSION ... SET SCHEMA. Have others drop what is theirs.",
     )
 }
 
@@ -235,7 +233,6 @@ pub fn compare(original: &str, copy: &str) -> Result {
     refuse_any(
         &differ.join(", "),
         "only the original or only the copy would have these rights",
-        "Nothing was changed. Take back what ALTER DEFAULT PRIVILEGES of the owners has changed on the target, until the move \
-         is done.",
+        "No move was begun. Take back what ALTER DEFAULT PRIVILEGES of the owners has changed on the target.",
     )
 }

@@ -55,10 +55,10 @@ impl Turn {
     /// Takes the locks on both primaries, and ends the sessions of earlier runs. An undo can do without the target.
     pub fn take(plan: &Plan<'_>) -> Result<Turn> {
         let source = lock(plan.source.primary())?;
-        let target = plan.target.is_reached().then(|| lock(plan.target.primary())).transpose()?;
+        let target = plan.target.is_reached.then(|| lock(plan.target.primary())).transpose()?;
         let earlier = plan.begun.iter().map(|begun| begun.owner.clone());
         let turn = Turn { source, target, owners: earlier.chain([plan.owner.clone()]).collect() };
-        for side in [&plan.source, &plan.target].into_iter().filter(|side| side.is_reached()) {
+        for side in [&plan.source, &plan.target].into_iter().filter(|side| side.is_reached) {
             side.places.iter().try_for_each(|place| turn.end_others(side, place))?;
         }
         Ok(turn)

@@ -4,12 +4,11 @@ use std::ptr;
 use std::time::Duration;
 
 use crate::cli::{Cli, Move as Arguments};
-use crate::commands::marker::Begun;
 use crate::connection::server::Server;
 use crate::connection::session::{Rows, Session};
 use crate::terminal::error::{Error, Result, refused};
 use crate::terminal::output::note;
-use crate::topology::cluster;
+use crate::topology::cluster::{Node, may_follow};
 use crate::topology::fleet::{Fleet, Member};
 
 /// How long statements may take that are usually quick.
@@ -58,20 +57,19 @@ pub struct Side<'a> {
     pub role: &'static str,
     /// The primary, followed by its standbys.
     pub places: Vec<Place<'a>>,
-    /// The system identifier; empty for the target of an undo that cannot be reached.
-    pub system: String,
+    /// An undo can do without the target.
+    pub is_reached: bool,
 }
 
 impl<'a> Side<'a> {
     /// The side of a server. `members` is empty if it cannot be reached.
     pub fn of(role: &'static str, server: &'a Server, members: &[Member<'a>], name: &str) -> Side<'a> {
-        let has_patroni = members.first().is_some_and(|member| member.has_patroni);
+        let has_patroni = members.first().is_some_and(|member| member.node.has_patroni);
         let mut places = vec![Place::new(format!("the {role}"), server, name, has_patroni)];
-        for Member { server, has_patroni, .. } in members.iter().skip(1) {
-            places.push(Place::new(format!("standby {}", server.name), server, name, *has_patroni));
+        for Member { server, node, .. } in members.iter().skip(1) {
+            places.push(Place::new(format!("standby {}", server.name), server, name, node.has_patroni));
         }
-        let system = members.first().map(|member| member.system.clone()).unwrap_or_default();
-        Side { role, places, system }
+        Side { role, places, is_reached: !members.is_empty() }
     }
 
     pub fn primary(&self) -> &Place<'a> {
@@ -80,10 +78,6 @@ impl<'a> Side<'a> {
 
     pub fn standbys(&self) -> &[Place<'a>] {
         &self.places[1..]
-    }
-
-    pub fn is_reached(&self) -> bool {
-        !self.system.is_empty()
     }
 }
 
@@ -94,8 +88,8 @@ pub struct Servers {
     to: usize,
 }
 
-/// The source's servers, those of the target, others that cannot be reached, and moves that have begun elsewhere.
-type Found<'a> = ([Vec<Member<'a>>; 2], Vec<&'a Server>, Vec<(&'a Server, Begun)>);
+/// The source's servers, those of the target, others that cannot be reached, and other primaries.
+type Found<'a> = ([Vec<Member<'a>>; 2], Vec<&'a Server>, Vec<Member<'a>>);
 
 impl Servers {
     pub fn load(cli: &Cli, arguments: &Arguments) -> Result<Servers> {
@@ -123,7 +117,8 @@ impl Servers {
         for (server, member) in self.fleet.servers.iter().zip(reached) {
             match member {
                 Ok(member) => {
-                    if let Some(other) = seen.iter().find(|other| other.identity == member.identity) {
+                    if let Some(other) = seen.iter().find(|other| other.node.identity == member.node.identity)
+                    {
                         let (one, two) = (&other.server.name, &server.name);
                         return Err(Error::Usage(format!(
                             "{one} and {two} say they are one server: name it once"
@@ -138,38 +133,37 @@ impl Servers {
                 Err(error) => {
                     return refused(
                         error.to_string(),
-                        "The lists of all standbys of the source and the target must be changed. Start the server, or leave \
-                         it out if it is not one of them.",
+                        "Have it answer, for example by ending a session named here, or leave it out if it is no standby.",
                     );
                 }
             }
         }
-        let lineages: Vec<_> = seen.iter().map(Member::lineage).collect();
         let names =
             |places: &[usize]| places.iter().map(|n| &*seen[*n].server.name).collect::<Vec<_>>().join(", ");
+        let nodes: Vec<&Node> = seen.iter().map(|member| &member.node).collect();
         let mut members = [Vec::new(), Vec::new()];
         for (members, server) in members.iter_mut().zip([self.from(), self.to()]) {
             let Some(primary) = seen.iter().position(|member| ptr::eq(member.server, server)) else {
                 continue;
             };
-            if seen[primary].is_standby {
+            if nodes[primary].is_standby {
                 return refused(format!("{} is a standby", server.name), "Name its primary.");
             }
             // It may mint for the moved shard as well, or have replaced this server.
             let twin = seen.iter().position(|other| {
                 let takes_part = ptr::eq(other.server, self.from()) || ptr::eq(other.server, self.to());
-                !takes_part && !other.is_standby && other.system == seen[primary].system
+                !takes_part && !other.node.is_standby && other.node.system == seen[primary].node.system
             });
             if let Some(twin) = twin {
                 return refused(
                     format!("there are two primaries of one system identifier: {}", names(&[primary, twin])),
-                    "Stop the one that was replaced. If both are to stay, each needs shards of its own: leave out the one \
-                     that takes no part in the move, with its standbys.",
+                    "Stop the one that was replaced. If both are to stay, with shards of their own, leave out the other one.",
                 );
             }
             members.push(primary);
-            for standby in (0..seen.len()).filter(|n| seen[*n].is_standby) {
-                let primaries = cluster::primaries_of(lineages[standby], &lineages);
+            for standby in (0..seen.len()).filter(|n| nodes[*n].is_standby) {
+                let is_of = |n: &usize| may_follow(nodes[standby], nodes[*n], &nodes);
+                let primaries: Vec<usize> = (0..seen.len()).filter(is_of).collect();
                 if primaries == [primary] {
                     members.push(standby);
                 } else if primaries.contains(&primary) {
@@ -178,17 +172,14 @@ impl Servers {
                         format!(
                             "{standby} may be a standby of any of these, which have its system identifier: {primaries}"
                         ),
-                        "Nothing was changed. Give only the servers of one cluster with --server. To tell the standbys of \
-                         both apart, the primaries need different timelines, as a promotion gives them.",
+                        "Have it receive WAL from its primary: the name under which it does, and the timeline, tell which.",
                     );
                 }
             }
         }
-        let mut others = Vec::new();
-        for other in seen.iter().filter(|other| !other.is_standby && !ptr::eq(other.server, self.from())) {
-            others.extend(Begun::all(&other.session)?.into_iter().map(|begun| (other.server, begun)));
-        }
         let mut seen: Vec<Option<Member<'_>>> = seen.into_iter().map(Some).collect();
-        Ok((members.map(|side| side.into_iter().filter_map(|n| seen[n].take()).collect()), away, others))
+        let sides = members.map(|side| side.into_iter().filter_map(|n| seen[n].take()).collect());
+        let others = seen.into_iter().flatten().filter(|other| !other.node.is_standby).collect();
+        Ok((sides, away, others))
     }
 }

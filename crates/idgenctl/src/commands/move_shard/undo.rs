@@ -5,7 +5,7 @@ use super::run::{Run, Stage};
 use super::{checks, lists};
 use crate::commands::marker::Begun;
 use crate::connection::session::Session;
-use crate::idgen::library::Library;
+use crate::idgen::library;
 use crate::terminal::error::{Error, Result, refused};
 use crate::terminal::output::{self, note};
 use crate::terminal::signals;
@@ -75,7 +75,7 @@ impl Run<'_> {
             }
             None => return refused("the marker of the move is gone", "Run idgenctl check."),
         }
-        let of_target = plan.target.is_reached().then(|| lists::of(plan.target.primary()));
+        let of_target = plan.target.is_reached.then(|| lists::of(plan.target.primary()));
         if of_target.is_some_and(|list| list.is_ok_and(|list| list.contains(plan.shard))) {
             return refused(
                 format!("the target may mint for shard {}", i32::from(plan.shard)),
@@ -92,7 +92,7 @@ impl Run<'_> {
         let list = lists::of(source)?.with(plan.shard);
         let set = lists::set_all(plan, &self.turn, &plan.source, &list);
         self.turn.prove(&plan.source)?;
-        Library::of(&session)?.reopen(plan.shard)?;
+        library::reopen(&session, plan.shard)?;
         let mut left: Vec<String> = plan.away.iter().map(|server| server.name.clone()).collect();
         if !checks::unknown_standbys(&plan.source)?.is_empty() {
             left.push("the source has standbys that are not in the fleet".into());
@@ -102,8 +102,7 @@ impl Run<'_> {
             return refused(
                 format!("the source mints again, but not all servers may have its list: {}", left.join(", ")),
                 format!(
-                    "On its standbys, set idgen.allowed_shards = '{list}'. Then run the same command with --undo, with all \
-                     servers that there are."
+                    "On its standbys, set idgen.allowed_shards = '{list}'. Then run --undo again, with all servers."
                 ),
             );
         }
