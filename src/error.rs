@@ -382,8 +382,8 @@ table! {
             where resumes = resumes(*by_ms, *max_ahead_ms), hint = if *by_ms > HOUR_MS {
                 "The clock is behind now, or it was ahead before the server stopped. Correct it if it is wrong. If it \
                  is right, wait until it has passed the mark. As a last resort, move \"idgen.epoch\" back by as much and a \
-                 minute, restart, and call snowflake_accept_epoch(): all earlier ids then decode to other times. A \
-                 restart alone does not help."
+                 minute, restart, and call snowflake_accept_epoch(), in a database that belongs to a superuser: all \
+                 earlier ids then decode to other times. A restart alone does not help."
             } else {
                 "If that is longer than a few seconds, the clock was ahead before the server stopped, or is behind \
                  now: check its synchronization. Restarting the server does not help."
@@ -421,7 +421,8 @@ table! {
              \"idgen.max_clock_jump\" allows. No id was minted and nothing was written, because ids from the future \
              cannot be taken back.",
             "If the clock is wrong now, correct it. Do not restart the server, because that would accept the jump. If \
-             the clock was wrong and is right now, call snowflake_accept_clock() as a superuser.";
+             the clock was wrong and is right now, call snowflake_accept_clock() as a superuser, in a database that \
+             belongs to one.";
         MarkNotRenewed { waited_ms = 1 } => Reason::MarkNotDurable,
             "idgen could not make its high-water mark durable within \"idgen.max_wait\"",
             "The call waited {waited_ms} ms for the WAL to be flushed and, if \

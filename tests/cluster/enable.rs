@@ -64,8 +64,7 @@ fn a_database_of_any_name_is_enabled() {
     }
 }
 
-/// Without --yes and a terminal, nothing changes. On a terminal the program asks, and only yes changes anything. It does
-/// not ask if there is nothing to do.
+/// Without --yes and a terminal, nothing changes. On one, the program asks if there is anything to do.
 #[test]
 fn a_person_is_asked_on_a_terminal() {
     let Some(script) = installed("script") else { return lacks("script") };
@@ -132,8 +131,7 @@ fn a_standby_is_enabled_with_its_primary() {
     look(&both, 1, &["mints no ids", "the system clock is before"]);
 }
 
-/// The first id would take down a standby without room for the mark. If the standby is given, nothing is changed until
-/// it has room. If it is only visible in the replication of the primary, the program shows its name.
+/// The first id would take down a standby without room for the mark, so nothing is changed until it has room.
 #[test]
 fn a_standby_without_room_is_found_before_the_first_id() {
     let primary = Server::start_plain(&["max_replication_slots = 4"]);
@@ -141,12 +139,8 @@ fn a_standby_without_room_is_found_before_the_first_id() {
     standby.restart_with(&[&room_for(0)]);
     primary.wait_until("SELECT count(*) = 1 FROM pg_stat_replication");
     let before = state(&primary);
-    enable(
-        &[&primary, &standby],
-        "postgres",
-        1,
-        &["has no room for the high-water mark", limit_of_origins(), "Nothing was changed"],
-    );
+    let why = ["has no room for the high-water mark", limit_of_origins(), "Nothing was changed"];
+    enable(&[&primary, &standby], "postgres", 1, &why);
     assert_eq!(state(&primary), before);
     look(&[&primary], 1, &["warning: servers that are not given", ": two at a local socket."]);
     // PostgreSQL shows this name without quotes, so that libpq cannot read the text.
@@ -223,9 +217,8 @@ fn blinding_settings() -> impl Iterator<Item = &'static str> {
     settings.split_whitespace().filter(is_there)
 }
 
-/// The connection may lead to the database of a tenant, with traps before PostgreSQL's own objects in its search_path
-/// and with settings that end or mislead sessions, on a standby too. None of these runs, has an effect, or hides a
-/// finding.
+/// The database may be a tenant's, with traps before PostgreSQL's own objects in its search_path and with settings that
+/// end or mislead sessions, on a standby too. None of these runs, has an effect, or hides a finding.
 #[test]
 fn nothing_in_the_database_of_a_tenant_runs_or_counts() {
     let primary = Server::start_plain(&[PRELOAD, "idgen.allowed_shards = '0-3'"]);

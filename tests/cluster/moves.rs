@@ -1,5 +1,6 @@
 //! Promises 1 and 2 while idgenctl moves a logical shard to another server, wherever the move breaks off.
 
+use std::env;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -54,7 +55,6 @@ fn the_move(source: &Server, target: &Server) -> Command {
 /// Drops what a move leaves on its source.
 const FORGET: &str = "DROP SCHEMA insta5_moved CASCADE; DROP SCHEMA insta5";
 
-/// Whether a server, or a standby, no longer has a marker or a copy.
 const MOVE_IS_OVER: &str =
     "SELECT NOT EXISTS (SELECT FROM pg_namespace WHERE nspname IN ('idgenctl_move_5', 'insta5_moving'))";
 
@@ -208,7 +208,7 @@ fn a_server(list: &str) -> Server {
 fn place(server: &Server) -> (String, String) {
     let schemas = "SELECT coalesce(string_agg(nspname, ' ' ORDER BY nspname), '') FROM pg_namespace
                    WHERE (nspname LIKE 'insta5%' OR nspname LIKE 'idgenctl_move%')
-                     AND coalesce(obj_description(oid, 'pg_namespace'), '') NOT LIKE 'idgenctl keeps %'";
+                     AND (nspname = 'insta5' AND obj_description(oid, 'pg_namespace') LIKE 'idgenctl move %') IS NOT TRUE";
     (server.value(schemas), server.value("SHOW idgen.allowed_shards"))
 }
 
@@ -223,8 +223,7 @@ fn state(source: &Server, target: &Server) -> ((String, String), (String, String
     (place(source), place(target), rows(source))
 }
 
-/// A shard moves to another server while clients write. No row is lost and no id is minted twice, every id of the
-/// target is greater than all ids of the source, and in the end only the target mints.
+/// While clients write, a shard moves: no row is lost, no id is minted twice, and those of the target are greater.
 #[test]
 fn a_shard_moves_under_load() {
     let source = Server::start(&[PRELOAD]);
@@ -343,7 +342,7 @@ const REFUSED: &str = r#"
         INSERT INTO pg_subscription_rel SELECT oid, 'insta5.users'::regclass, 'r' FROM pg_subscription => subscription s \
         => ALTER SUBSCRIPTION s DISABLE; ALTER SUBSCRIPTION s SET (slot_name = NONE); DROP SUBSCRIPTION s
     CREATE SCHEMA idgen_portable; CREATE SEQUENCE idgen_portable.shard_5; CREATE FUNCTION snowflake_next_ids() RETURNS void \
-        LANGUAGE sql AS '' => the portable edition on the source => DROP SCHEMA idgen_portable CASCADE; DROP FUNCTION snowflake_next_ids()
+        LANGUAGE sql AS '' => the portable edition in database postgres of the source => DROP SCHEMA idgen_portable CASCADE; DROP FUNCTION snowflake_next_ids()
     CREATE TABLE t (id bigint DEFAULT snowflake_next_id(5)) => shard 5: public.t.id in database postgres => DROP TABLE t
     ALTER TABLE insta5.photos ALTER id SET DEFAULT snowflake_next_id(6) => mints for more than one shard: {5, 6} \
         => ALTER TABLE insta5.photos ALTER id SET DEFAULT snowflake_next_id(5)
@@ -427,8 +426,7 @@ fn a_move_is_checked_first() {
     assert_eq!((place(&source).1.as_str(), place(&target).1.as_str()), ("3-4,7", "1-5"));
 }
 
-/// Sessions that a killed run has left behind do not complete their work while another run undoes the move, even if
-/// the server's clock has been set back since they began.
+/// What a killed run has left at work is not completed while another run undoes the move, whatever the clock says.
 #[test]
 fn what_a_killed_move_has_left_at_work_is_ended() {
     let (source, target, meddler) = two_servers();
@@ -448,8 +446,7 @@ fn what_a_killed_move_has_left_at_work_is_ended() {
     run(the_move(&source, &target));
 }
 
-/// A move that can only be finished is not finished with another schema of the name, such as that of an old copy of the
-/// source, and no hint leads to the loss of the rows.
+/// A move is not finished with another schema of the name, and no hint leads to the loss of the rows.
 #[test]
 fn a_target_without_the_copy_is_found() {
     let (source, target, meddler) = two_servers();
@@ -461,8 +458,7 @@ fn a_target_without_the_copy_is_found() {
     finish(&["the target has lost its copy", "of the source may have the only rows: do not drop it"]);
 }
 
-/// If the target goes down while rows are copied, the source is open again at once, and the program says what may be
-/// left on the target. A move can be undone on the source without the target.
+/// If the target dies, the source is open again at once, and the program says what the target may still have.
 #[test]
 fn a_move_to_a_server_that_dies_is_undone() {
     let (source, target, meddler) = two_servers();
@@ -474,7 +470,7 @@ fn a_move_to_a_server_that_dies_is_undone() {
     assert_eq!((place(&source), rows(&source)), before);
     target.up();
     // A backend that outlived its postmaster for a moment may have committed the copy.
-    target.run("DROP SCHEMA IF EXISTS insta5_moving CASCADE");
+    run(move_with(&["--undo"], &source, &target));
     // A crash makes the source forget that it has closed the shard, which its list does not contain.
     let crash = |_: &mut Child| {
         source.crash();
@@ -488,11 +484,10 @@ fn a_move_to_a_server_that_dies_is_undone() {
     ends(move_with(&["--undo"], &source, &target), 0, &["the target may still have a copy"]);
     assert_eq!((place(&source), rows(&source)), before);
     target.up();
-    run(the_move(&source, &target));
+    run(move_with(&["--undo"], &source, &target));
 }
 
-/// The lists of standbys change too: after promotions on both sides, only the target's standby mints. A standby that is
-/// not named, or that has another list, is found before anything is changed.
+/// The lists of standbys change too, and one that is not named, or has another list, is found before any change.
 #[test]
 fn a_shard_moves_with_standbys_on_both_sides() {
     let (source, target, meddler) = two_servers();
@@ -533,9 +528,8 @@ fn a_shard_moves_with_standbys_on_both_sides() {
     new.value::<i64>("SELECT snowflake_next_id(5)");
 }
 
-/// A server may be split by promoting a standby. Its halves are separate clusters although they share a system
-/// identifier, and each standby belongs to the half that it follows. A move in the opposite direction at the same time
-/// is refused.
+/// A promoted standby makes a cluster of its own, and each standby belongs to the one that it follows. A move in the
+/// opposite direction at the same time is refused.
 #[test]
 fn a_shard_moves_between_the_halves_of_a_server() {
     let source = a_server("1-9");
@@ -598,27 +592,21 @@ fn a_program_may_set_the_lists() {
     }
 }
 
-/// Of two moves at once, each would overwrite the other's change of the lists, and both servers would mint. So one of
-/// them is refused, whatever their shards and databases.
+/// Of two moves at once, each would overwrite the other's change of the lists, so one is refused.
 #[test]
 fn one_move_at_a_time_on_a_server() {
     let (source, target, meddler) = two_servers();
     let schema = "CREATE SCHEMA insta6; CREATE TABLE insta6.users (id bigint DEFAULT snowflake_next_id(6))";
     run_as_owner(&source, schema);
     meddler.succeeds(&[], CLOSED, |_| {
+        let at_work = |side: &str| format!("another move is at work on the {side}");
         for how in ["--undo", "--finish"] {
-            refused(move_with(&[how], &source, &target), &["another move is at work on the source"]);
+            refused(move_with(&[how], &source, &target), &[&at_work("source")]);
         }
-        refused(
-            move_shard(&source, &target, "insta6"),
-            &["another move is at work on the source", "idgenctl move 5 of"],
-        );
+        refused(move_shard(&source, &target, "insta6"), &[&at_work("source"), "idgenctl move 5 of"]);
         let elsewhere = a_server("6");
         run_as_owner(&elsewhere, schema);
-        refused(
-            move_shard(&elsewhere, &target, "insta6"),
-            &["another move is at work on the target", "idgenctl move 5 of"],
-        );
+        refused(move_shard(&elsewhere, &target, "insta6"), &[&at_work("target"), "idgenctl move 5 of"]);
     });
     run(move_shard(&source, &target, "insta6"));
     assert_eq!(place(&source).1, "1-4,7-9");
@@ -691,7 +679,8 @@ fn a_move_that_is_interrupted_is_undone() {
     refused_first(the_move(&target, &source), &["no default in schema insta5 names a shard"]);
     let back = Meddler::between(&target, &source);
     back.kills(back.moves(&["--shard", "5"]), CLOSED);
-    run(move_with(&["--undo", "--shard", "7"], &target, &source));
+    refused(move_with(&["--undo", "--shard", "7"], &target, &source), &["more than one shard: {5, 7}"]);
+    run(move_with(&["--undo"], &target, &source));
     assert_eq!(target.value::<String>(comment), "of Ada\nand others");
 }
 
@@ -722,6 +711,15 @@ fn a_new_schema_of_the_name_is_not_taken_for_the_old_one() {
     };
     meddler.is_undone(COPYING, creates, &[]);
     assert_eq!(state(&source, &target), before);
+    // Before the schema is closed, others may rename it, or create another one with the name that it gets.
+    for (make, why, undo) in [
+        ("ALTER SCHEMA insta5 RENAME TO other", "insta5", "ALTER SCHEMA other RENAME TO insta5"),
+        ("CREATE SCHEMA insta5_moving", "insta5_moving\" already exists", "DROP SCHEMA insta5_moving"),
+    ] {
+        meddler.is_undone(CLOSING, |_| source.run(make), &[why]);
+        source.run(undo);
+        assert_eq!(state(&source, &target), before);
+    }
     let sets = |_: &mut Child| source.alter("idgen.allowed_shards", "1-9");
     meddler.is_undone(COPYING, sets, &["idgen.allowed_shards of the source has the shard again"]);
 
@@ -739,8 +737,7 @@ fn a_new_schema_of_the_name_is_not_taken_for_the_old_one() {
     assert_eq!((place(&target), rows(&target)), (("insta5".into(), "5,10-19".into()), before.2));
 }
 
-/// Functions of a tenant that try every way to make their owner a superuser, also from an expression that is evaluated
-/// when a query is planned.
+/// Functions that try every way to make their owner a superuser, also when a query is planned.
 const EVIL: &str = "
     CREATE SCHEMA mallory;
     CREATE FUNCTION mallory.take() RETURNS integer LANGUAGE plpgsql AS $$
@@ -809,7 +806,7 @@ fn the_schema_of_a_tenant_moves_without_a_superusers_rights() {
              CREATE INDEX ON insta6_moving.s ((mallory.evil(7)))",
         );
     });
-    ends(move_with(&as_mallory, &source, &target), 0, &["copied by mallory, whose constraints"]);
+    ends(move_with(&as_mallory, &source, &target), 0, &["copied by mallory, whose functions"]);
     [&source, &target].iter().for_each(|server| server.assert_ordinary("mallory"));
     // A superuser who read these tables would run the functions in their indexes.
     assert_eq!(target.connect_as("mallory").value::<i64>("SELECT count(*) FROM insta5.photos"), 10000);
@@ -819,8 +816,7 @@ fn the_schema_of_a_tenant_moves_without_a_superusers_rights() {
     target.value::<i64>("SELECT snowflake_next_id(5)");
 }
 
-/// Promise: a restore runs nothing that a third role has written, or has at any moment put in the place of something on
-/// the target, and no superuser restores anything.
+/// Promise: no superuser restores anything, and a restore runs nothing that a third role has written or replaced.
 #[test]
 fn an_owner_restores_nothing_of_others() {
     let (source, target) = servers_with_a_tenant();
@@ -900,8 +896,7 @@ fn an_owner_restores_nothing_of_others() {
     [&source, &target].iter().for_each(|server| server.assert_ordinary("mallory"));
 }
 
-/// Names of constraints, tables, columns and databases may contain any character, and are taken neither for SQL nor for
-/// commands of psql.
+/// Names may contain any character, and are taken neither for SQL nor for commands of psql.
 #[test]
 fn names_are_data() {
     let (source, target, _) = two_servers();
@@ -933,8 +928,7 @@ fn names_are_data() {
     assert_eq!(target.value::<i64>("SELECT count(*) FROM insta5.\"t\n\t'\"\"\\\""), 2);
 }
 
-/// A move that would keep the schema closed for long is refused first: if commits on the target wait for a standby that
-/// is down, or if clients would have to wait for the target's clock.
+/// A move is refused first if commits on the target wait for a standby, or clients would wait for its clock.
 #[test]
 fn a_target_that_would_keep_clients_waiting_is_refused() {
     let (source, target, meddler) = two_servers();
@@ -979,8 +973,7 @@ fn an_undo_succeeds_only_if_everything_is_undone() {
     assert_eq!(place(&standby).1, "1-9");
 }
 
-/// Every role that may connect can give its session the name that a move or Patroni uses. Such sessions do not stop a
-/// move, even if there always is one.
+/// Any role can give its session the name that a move or Patroni uses. Such sessions do not stop a move.
 #[test]
 fn names_of_strangers_sessions_do_not_matter() {
     let (source, target, meddler) = two_servers();
@@ -1054,8 +1047,7 @@ fn a_run_does_not_go_on_from_what_another_has_changed() {
 const LOSE_LOCK: &str = "SELECT pg_terminate_backend(pid) FROM pg_locks
                          WHERE relation = 'pg_shseclabel'::regclass AND mode = 'ShareUpdateExclusiveLock'";
 
-/// Promise: a run that sleeps while other runs finish its move and move the shard back changes nothing when it wakes
-/// up.
+/// Promise: a run that sleeps while others finish its move and move the shard back changes nothing afterwards.
 #[test]
 fn a_run_whose_turn_is_over_changes_nothing() {
     let (source, target, meddler) = two_servers();
@@ -1261,19 +1253,20 @@ fn a_person_learns_how_a_move_goes_on() {
     ends(move_with(&["--undo"], &source, &other), 0, &["the target may still have a copy"]);
     run(move_with(&["--undo"], &source, &target));
 
-    // The rest of a move is named before it is dropped. A new move replaces it.
+    // The rest of a move is named before it is dropped.
     let oid: u32 = source.value("SELECT oid FROM pg_database WHERE datname = 'postgres'");
     let system: String = source.value("SELECT system_identifier::text FROM pg_control_system()");
-    let left: String = ["insta5", "insta5_moving"]
-        .map(|name| {
-            format!("CREATE SCHEMA {name}; COMMENT ON SCHEMA {name} IS 'idgenctl move 5 of {system}/{oid}';")
-        })
-        .concat();
-    target.run(&left);
+    for name in ["insta5", "insta5_moving"] {
+        let mark = format!("COMMENT ON SCHEMA {name} IS 'idgenctl move 5 of {system}/{oid}'");
+        target.run(&format!("CREATE SCHEMA {name}; {mark}"));
+    }
+    refused_first(
+        the_move(&source, &target),
+        &["the target has an empty schema insta5: idgenctl move 5 of", "--undo"],
+    );
     asked("--undo", "A copy insta5_moving is dropped");
     run(move_with(&["--undo"], &source, &target));
     assert_eq!(place(&target).0, "");
-    target.run(&left);
 
     // A completed move is not taken for one that broke off.
     run(the_move(&source, &target));
@@ -1283,6 +1276,27 @@ fn a_person_learns_how_a_move_goes_on() {
     ends(ask("--finish"), 0, &["the move is complete, and nothing is left to finish"]);
     refused_first(the_move(&source, &target), &["the source has insta5_moved, the target has insta5"]);
     assert_eq!(now(), before);
+}
+
+/// Promise: Ctrl-C ends a move even while psql reads nothing and the pipe to it is full.
+#[test]
+fn a_move_does_not_wait_for_a_full_pipe() {
+    let (source, target, _) = two_servers();
+    let folder = source.host();
+    let dump = format!(
+        "[ $1 != --help ] || exec echo --restrict-key\nhead -c 65500 /dev/zero\ntouch {folder}/full\n"
+    );
+    for (name, text) in [("psql", "exec sleep 600\n"), ("pg_dump", &dump)] {
+        write_program(&Path::new(&folder).join(name), &format!("#!/bin/sh\n{text}"));
+    }
+    let path = format!("{folder}:{}", env::var("PATH").unwrap());
+    let mut child = the_move(&source, &target).env("PATH", path).spawn().unwrap();
+    assert!(is_reached(60, || Path::new(&folder).join("full").exists()));
+    thread::sleep(Duration::from_secs(1));
+    kill("INT", child.id() as i32).unwrap();
+    let ended = is_reached(30, || child.try_wait().unwrap().is_some());
+    let _ = child.kill();
+    assert!(ended && child.wait().unwrap().code() == Some(130));
 }
 
 /// A server that cannot set its list, because it can neither read nor write its configuration, is found before the

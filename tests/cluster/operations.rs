@@ -942,6 +942,8 @@ fn a_move_that_broke_off() {
     book.run();
     inserts(&one);
     two.up();
+    // What the undo without it has left there.
+    run(the_move(&["--undo"]));
     breaks_off("target 5,10-19");
     book.run();
     inserts(&two);

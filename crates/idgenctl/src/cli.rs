@@ -100,7 +100,7 @@ pub struct Move {
     #[arg(long)]
     pub shard: Option<u16>,
     /// How the role that owns the schema connects to both servers: parameters that replace those of the fleet, such as
-    /// user=app. It copies the schema, because a copy runs code of the schema's owner, which no superuser should
+    /// user=app, but no password, which both would get. It copies the schema, because a copy runs code of the owner
     #[arg(long, value_name = "PARAMETERS")]
     pub owner: Option<String>,
     /// A program that sets idgen.allowed_shards where Patroni or an operator keeps it. It is called with "source" or

@@ -1,8 +1,5 @@
 //! idgenctl, a program for administrators who run idgen on several servers.
 //!
-//! It uses only SQL that could be typed into psql. It connects as libpq does, changes nothing without consent, and
-//! never evaluates anything written by a role that is not a superuser.
-//!
 //! The modules from top to bottom; none uses one above it.
 
 mod commands;

@@ -21,9 +21,9 @@ use finding::Finding;
 use table::{Severity, TWO_PRIMARIES};
 
 /// The check cannot see these, so it does not claim that all is well.
-const NOT_SEEN: &str = "nothing found. Not seen: servers that are not in the fleet, ids passed over since a backup, \
-                        time daemons, and whether a disk keeps what it has flushed. Nothing was minted: \
-                        snowflake_check() on a primary tests that.";
+const NOT_SEEN: &str = "nothing found. Not seen: servers that are not in the fleet, ids passed over since a backup, time \
+                        daemons, and whether a disk keeps what it has flushed. Nothing was minted: test that by \
+                        snowflake_check() in a database of your own.";
 
 pub fn run(cli: &Cli, arguments: &Check) -> Result<u8> {
     // A look at a server that is too slow goes on until the program ends.

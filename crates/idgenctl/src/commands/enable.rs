@@ -168,30 +168,23 @@ fn make(cli: &Cli, steps: &[Step], question: &str) -> Result {
     Ok(())
 }
 
-/// Creates the extension, unless the database has it, and appends its schema to the search_path: a superuser's call can
-/// find nothing of others in a schema that is new. That of an existing extension is the user's choice.
+/// Creates the extension in a new schema, unless the database has it, and appends that to the search_path.
 fn in_database<'a>(primary: &'a Member, database: &str) -> Result<Option<Step<'a>>> {
     let session = &primary.session;
     if session.run("SELECT FROM pg_extension WHERE extname = 'idgen'")?.len() > 0 {
         return Ok(None);
     }
     check_unused(session, database)?;
-    // The path of new sessions comes from the database, from all databases, or from the server.
+    // The path of new sessions comes from the database, from all databases, or from the server's files.
     let rows = session.run(
         "SELECT coalesce(
              (SELECT substr(setting, 13) FROM pg_db_role_setting, unnest(setconfig) AS setting
               WHERE setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))
                   AND setrole = 0 AND starts_with(setting, 'search_path=') ORDER BY setdatabase DESC LIMIT 1),
-             CASE WHEN pg_read_file('postmaster.opts') !~* 'search[-_]path' THEN coalesce(
-                 (SELECT setting FROM pg_file_settings WHERE lower(name) = 'search_path' ORDER BY seqno DESC LIMIT 1),
-                 (SELECT boot_val FROM pg_settings WHERE name = 'search_path')) END)",
+             (SELECT setting FROM pg_file_settings WHERE lower(name) = 'search_path' ORDER BY seqno DESC LIMIT 1),
+             (SELECT boot_val FROM pg_settings WHERE name = 'search_path'))",
     )?;
-    let Some(path) = rows.row(0).text(0) else {
-        return refused(
-            format!("the command line of {} sets \"search_path\"", primary.server.name),
-            "Nothing was changed. Set the same one for the database by ALTER DATABASE ... SET search_path, and try again.",
-        );
-    };
+    let path = rows.row(0).string(0);
     let path = if path.is_empty() { SCHEMA.into() } else { format!("{path}, {SCHEMA}") };
     // In one transaction: if another session creates the schema first, all of it fails. Event triggers may call functions
     // of other roles. While the path is set, nothing is called, and it need not be parsed.

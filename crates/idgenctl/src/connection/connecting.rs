@@ -3,11 +3,10 @@
 use std::collections::HashMap;
 use std::ffi::{c_char, c_void};
 use std::os::fd::BorrowedFd;
-use std::sync::mpsc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use libpq::connection::Cancel;
 use libpq::poll::Status;
 use libpq::{Connection, Verbosity};
 use nix::poll::{PollFd, PollFlags, poll};
@@ -15,7 +14,23 @@ use nix::poll::{PollFd, PollFlags, poll};
 use crate::terminal::error::{Error, Result};
 use crate::terminal::signals::go_on;
 
-pub fn connect(server: &str, parameters: &HashMap<String, String>) -> Result<Connection> {
+/// Connects in a thread: for a hostile server, libpq would compute for hours.
+pub fn connect(server: &str, parameters: HashMap<String, String>) -> Result<Connection> {
+    let limit = parameters.get("connect_timeout").and_then(|text| text.trim().parse::<f64>().ok());
+    let limit = limit.filter(|seconds| *seconds > 0.0).unwrap_or(f64::INFINITY);
+    let (began, name) = (Instant::now(), server.to_owned());
+    let connecting = in_thread(move || attempt(&name, &parameters, limit));
+    loop {
+        go_on()?;
+        match connecting.recv_timeout(Duration::from_millis(50)) {
+            Ok(made) => return made.0,
+            Err(RecvTimeoutError::Timeout) if began.elapsed().as_secs_f64() < limit => {}
+            Err(_) => return Err(Error::late(server, limit)),
+        }
+    }
+}
+
+fn attempt(server: &str, parameters: &HashMap<String, String>, limit: f64) -> Result<Connection> {
     let unreachable = |why: &str| {
         let (code, why) = parted(why);
         Error::Unreachable { server: server.into(), code, why }
@@ -25,43 +40,47 @@ pub fn connect(server: &str, parameters: &HashMap<String, String>) -> Result<Con
     // Only verbose messages contain the SQLSTATE.
     connection.set_error_verbosity(Verbosity::Verbose);
     ignore_notices(&connection);
-    let limit = parameters.get("connect_timeout").and_then(|text| text.trim().parse::<f64>().ok());
-    let limit = limit.filter(|seconds| *seconds > 0.0).unwrap_or(f64::INFINITY);
     let began = Instant::now();
     let mut next = Status::Writing;
-    loop {
+    // The thread ends soon after its reader is gone.
+    while began.elapsed().as_secs_f64() < limit {
         go_on()?;
-        if began.elapsed().as_secs_f64() > limit {
-            return Err(Error::late(server, limit));
-        }
         if !is_ready(&connection, next) {
             continue;
         }
         match connection.poll() {
-            Status::Ok => break,
+            Status::Ok => {
+                connection.set_error_verbosity(Verbosity::Default);
+                // A server may stop reading what is sent to it.
+                connection.set_non_blocking(true).map_err(|error| unreachable(&error.to_string()))?;
+                return Ok(connection);
+            }
             Status::Failed => return Err(unreachable(connection.error_message().unwrap_or("no message"))),
             status => next = status,
         }
     }
-    connection.set_error_verbosity(Verbosity::Default);
-    // A server may stop reading what is sent to it.
-    connection.set_non_blocking(true).map_err(|error| unreachable(&error.to_string()))?;
-    Ok(connection)
+    Err(Error::late(server, limit))
 }
 
 /// Has the server give up the statement that runs in a session. It does not keep this program waiting for long.
-#[allow(unsafe_code)]
 pub fn cancel(connection: &Connection) {
-    struct Request(Cancel);
-    // SAFETY: it is a copy of what the connection knows, which only one thread uses.
-    unsafe impl Send for Request {}
-    let request = Request(connection.cancel());
-    let (sent, is_sent) = mpsc::channel();
+    let request = connection.cancel();
+    let _ = in_thread(move || request.request().is_ok()).recv_timeout(Duration::from_secs(3));
+}
+
+struct Whole<T>(T);
+// SAFETY: only one thread at a time uses what libpq has made, and libpq allows that.
+#[allow(unsafe_code)]
+unsafe impl<T> Send for Whole<T> {}
+
+/// Uses libpq in a thread, which may go on after the program has given up.
+fn in_thread<T: 'static>(work: impl FnOnce() -> T + 'static) -> Receiver<Whole<T>> {
+    let ((sent, received), work) = (mpsc::channel(), Whole(work));
     thread::spawn(move || {
-        let whole = request;
-        sent.send(whole.0.request().is_ok())
+        let whole = work;
+        sent.send(Whole((whole.0)()))
     });
-    let _ = is_sent.recv_timeout(Duration::from_secs(3));
+    received
 }
 
 /// Splits a verbose message of libpq into the SQLSTATE, if it has one, and the message in its default form.

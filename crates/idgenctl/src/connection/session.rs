@@ -34,7 +34,7 @@ pub struct Session {
 
 impl Session {
     pub fn connect(server: &str, parameters: HashMap<String, String>) -> Result<Session> {
-        let connection = connecting::connect(server, &parameters)?;
+        let connection = connecting::connect(server, parameters.clone())?;
         let (patience, end) = (Cell::new(Some(PATIENCE)), Cell::new(None));
         Ok(Session { connection, server: server.into(), patience, end, parameters })
     }
@@ -103,8 +103,7 @@ impl Session {
         Ok(rows.row(0).text(0))
     }
 
-    /// Who has locked a database, or one of its catalogs, of this OID or, with an empty text, any. A session that waits
-    /// for such a lock while it begins cannot be ended, and takes up a connection.
+    /// Who has locked the database of this OID, or any if it is empty: new sessions there wait, and cannot be ended.
     pub fn locked(&self, database: &str) -> Result<String> {
         self.value(
             "SELECT string_agg(DISTINCT coalesce('pid ' || pid || format(' (%s)', concat_ws(', ', quote_literal(application_name), quote_ident(usename))),

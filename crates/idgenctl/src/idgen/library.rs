@@ -1,6 +1,7 @@
 //! The library of idgen on a server, which is asked directly: objects in databases may be altered by their owners.
 
 use idgen_ids::id::Shard;
+use idgen_ids::shard_set::ShardSet;
 use serde::Deserialize;
 
 use crate::connection::session::Session;
@@ -26,6 +27,12 @@ pub struct State {
     pub mints: bool,
     pub warning: Option<Warning>,
     pub error: Option<Failure>,
+}
+
+impl State {
+    pub fn shards(&self) -> Option<ShardSet> {
+        ShardSet::parse(self.allowed_shards.as_ref()?).ok()
+    }
 }
 
 /// The worst problem of a server, as in its view `idgen_status`.
@@ -104,9 +111,8 @@ fn id(session: &Session, function: &str, types: &str, arguments: &str) -> Result
     answer.map_err(|_| Error::refused(format!("{} returned no id", session.server()), "Is that PostgreSQL?"))
 }
 
-/// Calls a function of the library, which the session defines for itself. That takes a primary, and a session that is
-/// not in a transaction. Its effect on the library survives the rollback, as with a sequence, and its definition does
-/// not. session_replication_role keeps event triggers from firing, and max_wait overrides that of the database.
+/// Calls a function that a session on a primary, outside a transaction, defines for itself. Its effect survives the
+/// rollback, as with a sequence. session_replication_role keeps event triggers from firing.
 fn call(session: &Session, function: &str, types: &str, returns: &str, arguments: &str) -> Result<String> {
     let result = session.run(&format!(
         "BEGIN; SET LOCAL session_replication_role = replica; SET LOCAL idgen.max_wait = 5000;

@@ -6,9 +6,6 @@ use crate::connection::session::Session;
 use crate::terminal::error::{Error, Result};
 use crate::terminal::text::said;
 
-/// How often each clock is read. The fastest answer counts.
-const TRIES: usize = 5;
-
 /// Bounds on how far a clock is ahead of this machine's, in seconds.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Ahead {
@@ -18,7 +15,8 @@ pub struct Ahead {
 
 pub fn measure(session: &Session) -> Result<Ahead> {
     let mut best = Ahead { least: f64::NEG_INFINITY, most: f64::INFINITY };
-    for _ in 0..TRIES {
+    // The fastest answer counts.
+    for _ in 0..5 {
         let before = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
         let began = Instant::now();
         let text = session.value("SELECT extract(epoch FROM clock_timestamp())", &[])?;

@@ -124,8 +124,8 @@ pub fn may_follow(standby: &Node, primary: &Node, all: &[&Node]) -> bool {
     primary.timeline == standby.timeline && (is_sent(primary) || others.any(is_sent))
 }
 
-/// The standbys to which these servers send WAL, and which are not among them, each with the index of its sender. One
-/// may be promoted, so each matters. Of several with one name, those are known that receive from the sender's port.
+/// The standbys that receive WAL from these servers, and are not among them, each with the index of its sender. Of
+/// several with one name, those are known that receive from the sender's port.
 pub fn strangers<'a>(nodes: &[&'a Node]) -> Vec<(usize, &'a Receiver)> {
     let (mut sent, mut standbys): (Vec<(&Node, usize, &Receiver)>, Vec<&Node>) = (Vec::new(), Vec::new());
     for (number, node) in nodes.iter().enumerate() {

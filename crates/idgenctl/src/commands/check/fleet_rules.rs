@@ -337,6 +337,19 @@ mod tests {
         }
     }
 
+    /// Promise: a cluster that has minted counts, even if no database has the extension any more.
+    #[test]
+    fn what_was_minted_counts_without_the_extension() {
+        let with = |name: &str, mark_ms| {
+            let mut facts = minting("0-9", 0, of_system(name, server(name, false, 0.0)));
+            facts.preloads = [true; 2];
+            facts.state.as_mut().expect("a state").mark_ms = mark_ms;
+            facts
+        };
+        assert!(found(&[with("a", Some(1)), with("b", None)]).is_empty());
+        assert_eq!(found(&[with("a", Some(1)), with("b", Some(1))]), ["lists-overlap b"]);
+    }
+
     /// Promise: a standby that receives nothing is not taken for another machine that receives WAL under its name.
     #[test]
     fn a_machine_with_the_name_of_a_standby_is_found() {

@@ -83,8 +83,7 @@ fn facts(server: &Server, session: Result<Session>) -> Result<Facts> {
     )?;
     let row = rows.row(0);
     let preloaded = state.as_ref().is_some_and(|state| state.preloaded);
-    let list = state.as_ref().and_then(|state| state.allowed_shards.as_ref());
-    let shards = list.and_then(|list| ShardSet::parse(list).ok());
+    let shards = state.as_ref().and_then(library::State::shards);
     let mark_s = state.as_ref().and_then(|state| state.mark_ms).map(|ms| ms as f64 / 1000.0);
     let mut facts = Facts {
         name: server.name.clone(),
@@ -161,7 +160,6 @@ fn databases(server: &Server, session: &Session, round_trip: f64) -> Result<Vec<
                 databases.push(Database { name, not_seen: Some(why), ..Database::default() });
                 return Ok(databases);
             }
-            // If the whole server hangs, so does this statement.
             let locked = session.locked(&oid)?;
             let look = if !locked.is_empty() {
                 refused(format!("it is locked by {locked}"), "")

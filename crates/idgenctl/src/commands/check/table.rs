@@ -77,8 +77,7 @@ macro_rules! kinds {
 kinds! {
     // Servers and databases.
     UNREACHABLE: "unreachable", Error, Any, "the server cannot be reached: {}",
-        "If another server may have taken its place, start it only as a standby. A start accepts its clock, right or \
-         wrong.";
+        "If another may have taken its place, start it only as a standby. A start accepts its clock, right or wrong.";
     SERVER_NOT_SEEN: "server-not-seen", Error, Any, "the server cannot be examined: {}",
         "The check needs a superuser.";
     DATABASE_NOT_SEEN: "database-not-seen", Error, Any, "the database cannot be examined: {}",
@@ -96,8 +95,8 @@ kinds! {
 
     // Shards and epochs.
     LISTS_OVERLAP: "lists-overlap", Error, Set, "other clusters mint for the same shards: {}",
-        "Decide who keeps them, take them out of idgen.allowed_shards of the others, and have that one mint past their ids, \
-         by snowflake_advance. An empty list means all.";
+        "Take them out of all lists but one (an empty list means all), and have that server mint past the ids of the others, \
+         by snowflake_advance in a database of your own.";
     LISTS_DIFFER: "lists-differ", Error, Set,
         "its idgen.allowed_shards is {}, and that of {}, which may be its primary, is {}",
         "Unless a shard is moving, or it has another primary, give the standby the list of its primary.";
@@ -116,7 +115,7 @@ kinds! {
         "Grant them, if these roles are to mint.";
     PORTABLE_EDITION: "portable-edition", Error, Any,
         "the portable edition mints for shards for which others mint, too: {}",
-        "Let clients use only one of them, and have that one mint past the ids of the other, by snowflake_advance.";
+        "Let clients use only one of them, and have the owner of its database make it mint past the ids of the other.";
     MOVE_NOT_ENDED: "move-not-ended", Error, Any,
         "a move of schema {} is under way or was interrupted",
         "If nobody is moving it, run the same move again, which says how to go on.";

@@ -6,11 +6,11 @@ use super::plan::Plan;
 use super::rights::USED;
 use super::sides::{Place, Side};
 use crate::connection::session::Session;
-use crate::idgen::columns;
+use crate::idgen::columns::{self, Column};
 use crate::idgen::library;
 use crate::terminal::error::{Error, Result, refuse_any, refused};
 use crate::terminal::output::note;
-use crate::topology::cluster::{self, Node};
+use crate::topology::cluster::{Node, unknown_standbys};
 
 /// How far a move has got that can be continued.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -28,7 +28,9 @@ pub enum At {
 /// How far an earlier run got, if it can be continued as requested; none if the move is complete.
 pub fn state(plan: &Plan<'_>) -> Result<Option<At>> {
     let (names, target) = (&plan.names, plan.target.primary());
-    let (here, there) = (names.on(&plan.source.primary().session()?)?, names.on(&target.session()?)?);
+    let source = plan.source.primary().session()?;
+    let (here, there) = (names.on(&source)?, names.on(&target.session()?)?);
+    let is_closed = names.kept(&source)?.is_some();
     let kept = names.kept(&target.session()?)?;
     // The comment of the copy alone proves nothing, because the copy's owner can write it.
     let may_be_copy = there == [&*names.moving] && kept.as_ref() == Some(&plan.names.mark);
@@ -36,22 +38,22 @@ pub fn state(plan: &Plan<'_>) -> Result<Option<At>> {
     let own = plan.marker(false);
     let other = plan.others.iter().find(|(_, it)| it.schema == own.schema || it.shard == own.shard);
     let is_free = there.is_empty() || has_copy;
-    let (is_open, is_closed) = (here.contains(&names.schema), here.contains(&names.moving));
     let found = format!("the source has {}, the target has {}", shown(&here), shown(&there));
     match &plan.begun {
         None if plan.arguments.finish => match here.contains(&names.moved) && there.contains(&names.schema) {
             true => Ok(None),
             false => Err(no_move(plan, &here)),
         },
-        None if here == [&*names.schema] && kept.as_ref().is_some_and(|kept| *kept != names.mark) => refused(
+        // It may belong to a move from another server that claims to be the source.
+        None if here == [&*names.schema] && kept.is_some() => refused(
             format!("the target has an empty schema {}: {}", names.schema, kept.unwrap_or_default()),
             format!(
-                "Once clients no longer look for tables there, unless another move to the target has not ended, run on it: \
-                 DROP SCHEMA {};",
+                "If it is of this move, run the same command with --undo. If it is of one that has ended, and no client looks \
+                 for tables there, run on it: DROP SCHEMA {};",
                 Session::identifier(&names.schema)
             ),
         ),
-        None if here == [&*names.schema] && is_free => match other {
+        None if here == [&*names.schema] && there.is_empty() => match other {
             None => Ok(Some(At::Open)),
             Some((server, _)) => refused(
                 format!("a move of {} or its shard from {} has not ended", names.schema, server.name),
@@ -97,10 +99,11 @@ pub fn state(plan: &Plan<'_>) -> Result<Option<At>> {
         ),
         // It may have the only rows.
         Some(begun) if begun.opened && may_be_copy => Ok(Some(At::Opened)),
-        Some(begun) if !begun.opened && is_free && is_open != is_closed => {
-            Ok(Some(if is_open { At::Open } else { At::Moving }))
+        Some(begun) if !begun.opened && is_closed && !here.contains(&names.moving) => {
+            refused(found, look_for(&names.moving, begun))
         }
-        Some(begun) if !begun.opened && here.is_empty() => refused(found, look_for(&names.moving, begun)),
+        Some(begun) if !begun.opened && is_closed && is_free => Ok(Some(At::Moving)),
+        Some(begun) if !begun.opened && here.contains(&names.schema) && is_free => Ok(Some(At::Open)),
         Some(_) => refused(found, "Drop or rename what is not part of this move."),
     }
 }
@@ -114,16 +117,11 @@ pub fn no_move(plan: &Plan<'_>, here: &[String]) -> Error {
     )
 }
 
-/// Standbys that are not in the fleet.
-pub fn unknown_standbys(side: &Side<'_>) -> Result<String> {
-    let nodes = side.places.iter().map(|place| Node::of(&place.session()?)).collect::<Result<Vec<_>>>()?;
-    Ok(cluster::unknown_standbys(&nodes.iter().collect::<Vec<_>>()))
-}
-
 /// Every standby must be in the fleet: once promoted, it would mint by its own list.
 pub fn standbys(side: &Side<'_>) -> Result {
+    let nodes = side.places.iter().map(|place| Node::of(&place.session()?)).collect::<Result<Vec<_>>>()?;
     refuse_any(
-        &unknown_standbys(side)?,
+        &unknown_standbys(&nodes.iter().collect::<Vec<_>>()),
         format!("{} has standbys that are not in the fleet", side.primary().role),
         "Add them, because their lists must be changed too. If several have one name, give each a cluster_name of its own.",
     )
@@ -190,24 +188,24 @@ pub fn surroundings(plan: &Plan<'_>) -> Result {
     let source = plan.source.primary();
     let own = source.value("SELECT current_database()", &[])?;
     let mut others = Vec::new();
-    for row in source.query("SELECT datname FROM pg_database WHERE datallowconn", &[])?.iter() {
-        let database = row.string(0);
-        let minting = source.session_in(Some(&database)).and_then(|session| columns::minting(&session));
-        let minting = minting.unwrap_or_else(|error| {
-            note(format!(
-                "database {database} of the source cannot be examined, and calls there for the shard will fail: {error}"
-            ));
-            Vec::new()
-        });
-        let is_other = |column: &&columns::Column| {
-            column.shards.contains(&plan.shard.into()) && (database != own || !plan.names.has(&column.schema))
-        };
-        others
-            .extend(minting.iter().filter(is_other).map(|column| format!("{column} in database {database}")));
-    }
-    for place in [source, plan.target.primary()] {
-        let has_it = columns::portable_shards(&place.session()?)?.contains(plan.shard);
-        others.extend(has_it.then(|| format!("the portable edition on {}", place.role)));
+    let is_own = |column: &Column, database: &str| database == own && plan.names.has(&column.schema);
+    for (place, is_source) in [(source, true), (plan.target.primary(), false)] {
+        for row in place.query("SELECT datname FROM pg_database WHERE datallowconn", &[])?.iter() {
+            let database = row.string(0);
+            let look = place.session_in(Some(&database)).and_then(|session| {
+                Ok((columns::minting(&session)?, columns::portable_shards(&session)?.contains(plan.shard)))
+            });
+            let (minting, is_portable) = look.unwrap_or_else(|error| {
+                note(format!("database {database} of {} cannot be examined: {error}", place.role));
+                Default::default()
+            });
+            let minting = minting.iter().filter(|column| column.shards.contains(&plan.shard.into()));
+            let minting = minting.filter(|column| is_source && !is_own(column, &database));
+            others.extend(minting.map(|column| format!("{column} in database {database}")));
+            others.extend(
+                is_portable.then(|| format!("the portable edition in database {database} of {}", place.role)),
+            );
+        }
     }
     refuse_any(
         &others.join(", "),

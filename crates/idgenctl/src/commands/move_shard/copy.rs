@@ -116,7 +116,9 @@ pub fn copy(plan: &Plan<'_>) -> Result<Session> {
     note("copying the rows");
     let marked = set_comment(moving, &plan.names.mark);
     // Its owner may wait for our lock, and pg_dump behind the owner.
-    if dump_into(plan, &[&of(moving), &snapshot, "--lock-wait-timeout=10s"], &marked, false)?.is_none() {
+    let said = dump_into(plan, &[&of(moving), &snapshot, "--lock-wait-timeout=10s"], &marked, false)?;
+    // A hostile source may have had psql read the end as rows.
+    if said.is_none() || plan.comment_on(plan.target.primary(), moving)?.as_ref() != Some(&plan.names.mark) {
         return refused("the rows were not copied: see above", "Correct that, and try again.");
     }
     Ok(locks)

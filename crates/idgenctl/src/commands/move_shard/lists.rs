@@ -16,8 +16,7 @@ use crate::terminal::output::note;
 
 pub fn of(place: &Place<'_>) -> Result<ShardSet> {
     let state = library::state(&place.session()?)?.filter(|state| state.preloaded);
-    let list = state.and_then(|state| ShardSet::parse(&state.allowed_shards?).ok());
-    list.ok_or_else(|| {
+    state.and_then(|state| state.shards()).ok_or_else(|| {
         let what = "does not preload idgen, or its list of shards is invalid or, with Citus, empty";
         Error::refused(format!("{} {what}", place.role), "Run idgenctl check.")
     })

@@ -1,8 +1,7 @@
 //! `idgenctl move`: moves a logical shard, which is a schema, to another server while clients keep working.
 //!
-//! No row is lost, no id is minted twice, and the target's ids are greater than the source's. While the rows are
-//! copied, clients can neither read nor write the schema. Everything that can be checked is checked before the schema
-//! is closed. If a later step fails, the move is undone, unless the target may already mint.
+//! Everything that can be checked is checked before the schema is closed. If a later step fails, the move is undone,
+//! unless the target may already mint.
 //!
 //! The marker on the source says that a move has begun, and whether the target may mint. On the source, the schema is
 //! called `SCHEMA_moving` once it is closed, and `SCHEMA_moved` once the target may mint. On the target, the copy is
@@ -111,10 +110,7 @@ impl Run<'_> {
                 note("    the schema stays closed up to loop_wait longer, until Patroni applies the list");
             }
         }
-        note(format!(
-            "copied by {}, whose constraints, index expressions and generated columns affect how long the schema stays closed",
-            plan.owner
-        ));
+        note(format!("copied by {}, whose functions may keep the schema closed for long", plan.owner));
         Ok(())
     }
 

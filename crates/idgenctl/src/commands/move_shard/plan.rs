@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use idgen_ids::Shard;
-use idgen_ids::shard_set::ShardSet;
 
 use super::names::Names;
 use super::sides::{Place, Servers, Side};
@@ -25,8 +24,7 @@ pub struct Plan<'a> {
     pub begun: Option<Begun>,
     pub source: Side<'a>,
     pub target: Side<'a>,
-    /// The target for the marker: the system identifier and the OID of the database. Empty for the target of an undo
-    /// that cannot be reached.
+    /// The system identifier of the target and the OID of its database. Empty if an undo cannot reach it.
     pub to: String,
     /// Servers that an undo cannot reach.
     pub away: Vec<&'a Server>,
@@ -68,9 +66,8 @@ impl<'a> Plan<'a> {
         }
         for Member { server, session, .. } in &primaries {
             // Without the library, it mints for none.
-            let list = library::state(session).ok().flatten().and_then(|state| state.allowed_shards);
-            let has_it =
-                list.and_then(|list| ShardSet::parse(&list).ok()).is_some_and(|list| list.contains(shard));
+            let list = library::state(session).ok().flatten().and_then(|state| state.shards());
+            let has_it = list.is_some_and(|list| list.contains(shard));
             minting.extend(has_it.then(|| server.name.clone()));
         }
         let place = |system: &str, session: &Session| {
@@ -124,14 +121,15 @@ impl<'a> Plan<'a> {
 
 /// The shard, from the marker or, without one, from the defaults in the schema and the command line.
 fn find_shard(session: &Session, names: &Names, begun: Option<&Begun>, given: Option<u16>) -> Result<Shard> {
-    let shards: BTreeSet<i32> = match begun {
+    let mut shards: BTreeSet<i32> = match begun {
         Some(begun) => [begun.shard.into()].into(),
         None => {
             let minting = columns::minting(session)?;
             let own = minting.iter().filter(|column| names.has(&column.schema));
-            own.flat_map(|column| column.shards.clone()).chain(given.map(i32::from)).collect()
+            own.flat_map(|column| column.shards.clone()).collect()
         }
     };
+    shards.extend(given.map(i32::from));
     match shards.first() {
         None => refused(
             format!("no default in schema {} names a shard", names.schema),

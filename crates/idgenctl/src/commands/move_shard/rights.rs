@@ -1,7 +1,6 @@
-//! Rights. A restore runs code of the schema's owner: a CHECK constraint, for example, can call a function. A dump can:
-//! it plans a query of each sequence, and the owner may have put a table in its place. So the owner does both, not a
-//! superuser. The owner must not run code of third roles either, so everything that the schema uses belongs to
-//! superusers or the owner, on both servers. No one else can replace it before the restore.
+//! Rights. A restore runs code of the schema's owner, in CHECK constraints for example, and so does a dump, which plans a
+//! query of each sequence. So the owner does both, not a superuser. The owner must not run code of third roles either, so
+//! everything that the schema uses belongs to superusers or the owner, on both servers.
 
 use std::collections::BTreeSet;
 

@@ -80,14 +80,14 @@ impl Turn {
     /// Fails if the turn on a side is over.
     pub fn prove(&self, side: &Side<'_>) -> Result {
         match self.holder(side).map(|session| session.run("SELECT")) {
-            Some(Ok(_)) => return Ok(()),
-            Some(Err(Error::Interrupted)) => return Err(Error::Interrupted),
-            _ => {}
+            Some(Ok(_)) => Ok(()),
+            Some(Err(Error::Interrupted)) => Err(Error::Interrupted),
+            _ => {
+                let what =
+                    format!("the session that holds the lock of this move on the {} is gone", side.role);
+                refused(what, "Run the same command again.")
+            }
         }
-        refused(
-            format!("the session that holds the lock of this move on the {} is gone", side.role),
-            "Run the same command again.",
-        )
     }
 
     /// A session that may make changes.
@@ -97,20 +97,21 @@ impl Turn {
         Ok(session)
     }
 
-    /// Ends sessions of earlier runs, or of a failed part of this one, such as a restore that could still commit.
-    /// Sessions of moves of other shards are ended too: they could still write the whole list. Any role may give its
-    /// sessions such a name, so sessions of other roles do not count, nor those that begin later, whatever the clock says.
+    /// Ends sessions of earlier runs, or of a failed part of this one, such as a restore that could still commit, and of
+    /// moves of other shards, which could still write the whole list. Any role may use such a name, so those of other
+    /// roles do not count, nor those of the owner on the source, which only read, nor any that begin later.
     pub fn end_others(&self, side: &Side<'_>, place: &Place<'_>) -> Result {
         let session = self.session(side, place)?;
         // The session of the other side may have the pid of another one here.
         let own = self.holder(side).map_or(0, Session::pid);
+        let owners = if side.role == "source" { &[][..] } else { &self.owners };
         let others = session.value(
             "SELECT coalesce(json_agg(json_build_array(pid, backend_start)), '[]') FROM pg_stat_activity
              WHERE pid NOT IN ($2::integer, pg_backend_pid())
                AND (usesysid IN (SELECT oid FROM pg_roles WHERE rolsuper)
                     AND starts_with(application_name, 'idgenctl move ')
                     OR usename IN (SELECT json_array_elements_text($3::json)) AND application_name = $1)",
-            &[&place.name, &own.to_string(), &json!(self.owners).to_string()],
+            &[&place.name, &own.to_string(), &json!(owners).to_string()],
         )?;
         let ask = || {
             let ended = session.query(

@@ -120,12 +120,14 @@ impl Servers {
                     if let Some(other) = seen.iter().find(|other| other.node.identity == member.node.identity)
                     {
                         let (one, two) = (&other.server.name, &server.name);
-                        return Err(Error::Usage(format!(
-                            "{one} and {two} say they are one server: name it once"
-                        )));
+                        return refused(
+                            format!("{one} and {two} say that they are one server"),
+                            "If they are, name it once. If not, one lies.",
+                        );
                     }
                     seen.push(member);
                 }
+                Err(Error::Interrupted) => return Err(Error::Interrupted),
                 Err(error) if is_undo && !ptr::eq(server, self.from()) => {
                     note(format!("{error}"));
                     away.extend(Some(server).filter(|server| !ptr::eq(*server, self.to())));

@@ -53,7 +53,8 @@ impl Run<'_> {
         // A COMMIT that waits for standbys could still happen.
         self.turn.end_others(&plan.source, source)?;
         let session = self.turn.session(&plan.source, source)?;
-        let there = names.on(&session)?;
+        // The transaction that closes the schema leaves its name with a superuser. What others call SCHEMA_moving does not count.
+        let (there, is_closed) = (names.on(&session)?, names.kept(&session)?.is_some());
         match Begun::of(&session, &names.schema)? {
             Some(begun) if begun.opened => {
                 return refused("another run has opened the target", again("--finish"));
@@ -64,12 +65,12 @@ impl Run<'_> {
             {
                 return refused("another run has begun another move", "Run idgenctl check.");
             }
-            Some(begun) if !there.contains(&names.schema) && !there.contains(&names.moving) => {
+            Some(begun) if is_closed && !there.contains(&names.moving) => {
                 return refused(format!("the source has {}", shown(&there)), look_for(&names.moving, &begun));
             }
             Some(_) => {}
             // This run failed before it created the marker.
-            None if there.contains(&names.schema) => {
+            None if !is_closed => {
                 self.drop_copy();
                 return Ok(());
             }
@@ -82,7 +83,7 @@ impl Run<'_> {
                 "If no one has minted there, take the shard out of its list. Then run the same command with --undo.",
             );
         }
-        if there.contains(&names.moving) {
+        if is_closed {
             session.run("BEGIN")?;
             names.give_back(&session)?;
             self.turn.prove(&plan.source)?;
@@ -94,10 +95,8 @@ impl Run<'_> {
         self.turn.prove(&plan.source)?;
         library::reopen(&session, plan.shard)?;
         let mut left: Vec<String> = plan.away.iter().map(|server| server.name.clone()).collect();
-        if !checks::unknown_standbys(&plan.source)?.is_empty() {
-            left.push("the source has standbys that are not in the fleet".into());
-        }
-        left.extend(set.err().map(|error| error.to_string()));
+        let unknown = checks::standbys(&plan.source).err();
+        left.extend(unknown.into_iter().chain(set.err()).map(|error| error.to_string()));
         if !left.is_empty() {
             return refused(
                 format!("the source mints again, but not all servers may have its list: {}", left.join(", ")),
