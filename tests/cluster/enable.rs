@@ -177,7 +177,7 @@ fn enable_stops_at_the_first_failure_and_goes_on() {
     let file: String =
         server.value("SELECT current_setting('data_directory') || '/postgresql.auto.conf.tmp'");
     fs::create_dir(&file).unwrap();
-    enable(&[&server], "postgres", 4, &["This was done before: create the extension"]);
+    enable(&[&server], "postgres", 4, &["done: create the extension"]);
     fs::remove_dir(file).unwrap();
     let answer = enable(&[&server], "postgres", 0, &["Now restart"]);
     assert!(!answer.contains("create the extension"), "{}", answer);

@@ -8,7 +8,7 @@ use crate::idgen::preload::{Keeper, Preload};
 use crate::terminal::error::{Error, Result, refused};
 use crate::terminal::output::{self, note};
 use crate::terminal::signals;
-use crate::topology::cluster::{Node, unknown_standbys};
+use crate::topology::cluster::unknown_standbys;
 use crate::topology::fleet::{Fleet, Member};
 
 /// The schema that the extension gets.
@@ -78,15 +78,9 @@ fn cluster<'a>(fleet: &'a Fleet, database: &str) -> Result<Vec<Member<'a>>> {
     let reached = fleet.each(|server| Member::with(server, server.connect_to(database)?));
     let mut members = reached.into_iter().collect::<Result<Vec<_>>>()?;
     members.sort_by_key(|member| !member.node.is_standby);
-    let is_of = |last: &Node, other: &Node| {
-        other.system == last.system
-            && other.is_standby
-            && (last.is_standby || other.timeline <= last.timeline)
-    };
-    if members
-        .split_last()
-        .is_none_or(|(last, others)| others.iter().all(|other| is_of(&last.node, &other.node)))
-    {
+    let is_of =
+        |last: &Member, other: &Member| other.node.is_standby && other.node.system == last.node.system;
+    if members.split_last().is_none_or(|(last, others)| others.iter().all(|other| is_of(last, other))) {
         return Ok(members);
     }
     let names: Vec<&str> = members.iter().map(|member| member.server.name.as_str()).collect();
@@ -115,9 +109,9 @@ fn mints(member: &Member, state: &State) -> bool {
 /// Checks that each server has room for the mark: without it, the first mark would take a standby down.
 fn room(members: &[Member]) -> Result {
     let mut has_mark = false;
-    for Member { server, session, .. } in members {
+    for Member { server, session, node } in members {
         let state = library::needed_state(session)?;
-        has_mark |= state.mark_ms.is_some();
+        has_mark |= !node.is_standby && state.mark_ms.is_some();
         if let Some(Warning { message, .. }) = state.warning.filter(|warning| warning.code == "no-room") {
             return refused(
                 format!("{} has no room for the high-water mark: {message}", server.name),
@@ -152,16 +146,10 @@ fn make(cli: &Cli, steps: &[Step], question: &str) -> Result {
     note("This is to be done:");
     steps.iter().for_each(|step| note(format!("- {}", step.what)));
     output::consent(cli, question)?;
-    for (number, Step { what, session, sql }) in steps.iter().enumerate() {
-        session.run(sql).map_err(|error| {
-            let done: Vec<&str> = steps[..number].iter().map(|step| step.what.as_str()).collect();
-            let done = if done.is_empty() { "nothing".into() } else { done.join("; ") };
-            Error::Broken {
-                what: format!("{what}: {error}"),
-                hint: format!(
-                    "This was done before: {done}. The same command, run again, does what is left."
-                ),
-            }
+    for Step { what, session, sql } in steps {
+        session.run(sql).map_err(|error| Error::Broken {
+            what: format!("{what}: {error}"),
+            hint: "The same command, run again, does what is left.".into(),
         })?;
         note(format!("done: {what}"));
     }
@@ -175,16 +163,22 @@ fn in_database<'a>(primary: &'a Member, database: &str) -> Result<Option<Step<'a
         return Ok(None);
     }
     check_unused(session, database)?;
-    // The path of new sessions comes from the database, from all databases, or from the server's files.
+    // The path of new sessions comes from the database, from all databases, or from the server.
     let rows = session.run(
         "SELECT coalesce(
              (SELECT substr(setting, 13) FROM pg_db_role_setting, unnest(setconfig) AS setting
               WHERE setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))
                   AND setrole = 0 AND starts_with(setting, 'search_path=') ORDER BY setdatabase DESC LIMIT 1),
-             (SELECT setting FROM pg_file_settings WHERE lower(name) = 'search_path' ORDER BY seqno DESC LIMIT 1),
-             (SELECT boot_val FROM pg_settings WHERE name = 'search_path'))",
+             CASE WHEN pg_read_file('postmaster.opts') !~* 'search[-_]path' THEN coalesce(
+                 (SELECT setting FROM pg_file_settings WHERE lower(name) = 'search_path' ORDER BY seqno DESC LIMIT 1),
+                 (SELECT boot_val FROM pg_settings WHERE name = 'search_path')) END)",
     )?;
-    let path = rows.row(0).string(0);
+    let Some(path) = rows.row(0).text(0) else {
+        return refused(
+            format!("the command line of {} sets \"search_path\"", primary.server.name),
+            "Nothing was changed. Set the same one for the database by ALTER DATABASE ... SET search_path, and try again.",
+        );
+    };
     let path = if path.is_empty() { SCHEMA.into() } else { format!("{path}, {SCHEMA}") };
     // In one transaction: if another session creates the schema first, all of it fails. Event triggers may call functions
     // of other roles. While the path is set, nothing is called, and it need not be parsed.

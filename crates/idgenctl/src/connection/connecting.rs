@@ -42,7 +42,6 @@ fn attempt(server: &str, parameters: &HashMap<String, String>, limit: f64) -> Re
     ignore_notices(&connection);
     let began = Instant::now();
     let mut next = Status::Writing;
-    // The thread ends soon after its reader is gone.
     while began.elapsed().as_secs_f64() < limit {
         go_on()?;
         if !is_ready(&connection, next) {

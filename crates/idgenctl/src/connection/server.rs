@@ -11,9 +11,6 @@ use crate::connection::session::Session;
 use crate::connection::settings;
 use crate::terminal::error::{Error, Result, refused};
 
-/// If a connection takes longer, a lock may be the cause.
-const PATIENCE: Duration = Duration::from_secs(2);
-
 #[derive(Debug, Default)]
 pub struct Server {
     /// The name in the fleet file, or host and port.
@@ -105,8 +102,10 @@ impl Server {
                     version = 170_000;
                     refusal = Some(error);
                 }
+                // A lock may have been the cause.
                 Err(Error::Unreachable { server, code, mut why })
-                    if began.elapsed() > PATIENCE && !others.contains(&("dbname", "postgres")) =>
+                    if began.elapsed() > Duration::from_secs(2)
+                        && !others.contains(&("dbname", "postgres")) =>
                 {
                     let locked = self.connect_to("postgres").and_then(|session| session.locked(""));
                     if let Some(who) = locked.ok().filter(|who| !who.is_empty()) {

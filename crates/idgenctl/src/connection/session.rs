@@ -52,8 +52,7 @@ impl Session {
         self.connection.backend_pid()
     }
 
-    /// Sets how long a statement may take; none means forever. After a timeout, the statement may or may not have had
-    /// an effect, and the session cannot be used any more.
+    /// Sets how long a statement may take; none means forever. After a timeout, the session cannot be used any more.
     pub fn set_patience(&self, patience: Option<Duration>) {
         self.patience.set(patience);
     }
@@ -136,10 +135,9 @@ impl Session {
     fn last_result(&self) -> Result<Rows> {
         let (mut last, mut rows, mut failure) = (None, Vec::new(), None);
         let (mut count, mut size) = (0, 0);
-        let (began, say_at, pause) = (Instant::now(), waiting::SAY_AFTER, Duration::from_micros(100));
-        let mut waits = Wait { began, say_at, pause };
+        let (began, mut say_at, mut pause) = (Instant::now(), waiting::SAY_AFTER, Duration::from_micros(100));
         loop {
-            self.wait(&mut waits)?;
+            self.wait(began, &mut say_at, &mut pause)?;
             let Some(result) = self.connection.result() else { break };
             let status = result.status();
             count += usize::from(status != Status::SingleTuple);
@@ -169,7 +167,7 @@ impl Session {
     }
 
     /// Waits until a result is there, for as long as a statement may take.
-    fn wait(&self, waits: &mut Wait) -> Result {
+    fn wait(&self, began: Instant, say_at: &mut Duration, pause: &mut Duration) -> Result {
         // Consume what has arrived before sleeping, so that it does not pile up.
         while self.connection.is_busy() {
             self.connection.consume_input().map_err(|error| self.lost(&error))?;
@@ -178,7 +176,7 @@ impl Session {
             if !self.connection.is_busy() {
                 break;
             }
-            let waited = waits.began.elapsed();
+            let waited = began.elapsed();
             let is_late = self.patience.get().is_some_and(|patience| waited > patience)
                 || self.end.get().is_some_and(|end| Instant::now() > end);
             let late = Error::late(&self.server, waited.as_secs_f64());
@@ -186,12 +184,12 @@ impl Session {
             go_on()
                 .and(if is_late { Err(late) } else { Ok(()) })
                 .inspect_err(|_| connecting::cancel(&self.connection))?;
-            if waited > waits.say_at {
-                waits.say_at = waited * 3;
+            if waited > *say_at {
+                *say_at = waited * 3;
                 self.say_why();
             }
-            thread::sleep(waits.pause);
-            waits.pause = (waits.pause * 2).min(Duration::from_millis(20));
+            thread::sleep(*pause);
+            *pause = (*pause * 2).min(Duration::from_millis(20));
         }
         Ok(())
     }
@@ -239,12 +237,6 @@ impl Session {
         let why = cut(&why.to_string());
         Error::Unreachable { server: self.server.clone(), code: String::new(), why }
     }
-}
-
-struct Wait {
-    began: Instant,
-    say_at: Duration,
-    pause: Duration,
 }
 
 pub struct Rows(Vec<Vec<Option<String>>>);

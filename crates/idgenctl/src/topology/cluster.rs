@@ -14,9 +14,6 @@ const RECEIVES_AS: &str = "coalesce(substring(conninfo FROM '(?: |^)application_
 pub const HAS_PATRONI: &str = "EXISTS (SELECT FROM pg_stat_activity JOIN pg_roles AS r ON r.oid = usesysid
                                        WHERE rolsuper AND starts_with(application_name, 'Patroni'))";
 
-/// More than any server has.
-const MOST_RECEIVERS: usize = 1000;
-
 /// What a server says about its place in a cluster.
 #[derive(Debug, Default)]
 pub struct Node {
@@ -69,7 +66,7 @@ impl Node {
         // Subscriptions have a logical slot, and pg_receivewal replays nothing, whatever its name.
         let sent = session.run(
             "SELECT application_name, host(client_addr),
-                    NOT (state = 'streaming' AND replay_lsn IS NULL)
+                    NOT (write_lsn IS NOT NULL AND replay_lsn IS NULL)
                         AND NOT EXISTS (SELECT FROM pg_replication_slots AS s
                                         WHERE s.active_pid = r.pid AND slot_type = 'logical'),
                     flush_lsn IS NOT NULL
@@ -91,7 +88,8 @@ impl Node {
             port: row.number(5).unwrap_or(0),
             known_as: shown_as(&row.name(6), session.version()),
             sender_port: row.number(7),
-            receivers: sent.iter().take(MOST_RECEIVERS).map(receiver).collect(),
+            // Only a hostile server has more.
+            receivers: sent.iter().take(1000).map(receiver).collect(),
         })
     }
 }
@@ -152,7 +150,6 @@ pub fn strangers<'a>(nodes: &[&'a Node]) -> Vec<(usize, &'a Receiver)> {
     strangers.map(|(_, (_, number, to))| (*number, *to)).collect()
 }
 
-/// Their names.
 pub fn unknown_standbys(all: &[&Node]) -> String {
     let names = strangers(all).into_iter().map(|(_, to)| format!("{} at {}", to.name, to.address));
     names.collect::<Vec<_>>().join(", ")

@@ -41,8 +41,7 @@ impl Fleet {
             let file: File = toml::from_str(&text).map_err(|error| {
                 let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
                 fail(format!(
-                    "line {} is invalid (not shown: it may contain a password). A file has a line [servers], followed by \
-                     lines NAME = \"CONNECTION\"; before that, it may have ignore = [\"ID\", \"ID:SERVER\"]",
+                    "line {} is invalid (not shown: it may contain a password). Write [servers], then NAME = \"CONNECTION\" lines",
                     before.matches('\n').count() + 1
                 ))
             })?;

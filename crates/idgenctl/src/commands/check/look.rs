@@ -134,9 +134,8 @@ fn shards_set(session: &Session) -> Result<Vec<ShardSetting>> {
     Ok(rows.iter().map(setting).filter(|setting| setting.shard != "-1").collect())
 }
 
-/// Looks into each database, one after another: there may be more databases than connections. Each gets its share of
-/// the time that is left, so that no tenant uses up that of others, and a second look if the first one fails: a tenant
-/// may copy, rename or drop a database meanwhile, and a standby may cancel a query.
+/// Looks into each database, one after another. Each gets its share of the time that is left, so that no tenant uses up
+/// that of others, and a second look if the first one fails: it may be renamed, and a standby may cancel a query.
 fn databases(server: &Server, session: &Session, round_trip: f64) -> Result<Vec<Database>> {
     let least = Duration::from_secs_f64(round_trip * ROUND_TRIPS).clamp(OF_ONE[0], OF_ONE[1]);
     let (end, mut databases) = (Instant::now() + OF_ALL, Vec::new());

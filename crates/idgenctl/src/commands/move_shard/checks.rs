@@ -1,5 +1,7 @@
 //! Checks that run while clients keep working. They change nothing.
 
+use idgen_ids::shard_set::ShardSet;
+
 use super::lists;
 use super::names::{look_for, shown};
 use super::plan::Plan;
@@ -180,7 +182,7 @@ pub fn lists(plan: &Plan<'_>, at: At) -> Result {
             "Add it to the list there only if no other server has it.",
         );
     }
-    lists::without(plan, &list).map(drop)
+    lists::changed(plan, source, ShardSet::without).map(drop)
 }
 
 /// Nothing else may mint for the shard, in any database, and nothing outside the schema may depend on it.

@@ -12,6 +12,8 @@
 use std::env;
 use std::time::{Duration, Instant};
 
+use idgen_ids::shard_set::ShardSet;
+
 use super::copy::lock_tables;
 use super::plan::Plan;
 use super::run::{Run, Stage, Turn};
@@ -37,10 +39,9 @@ pub fn close(run: &mut Run<'_>) -> Result<i64> {
             run.begin()?;
             // Standbys do not mint, so their lists can change early. So does the primary's if a program sets it: that
             // may take long, and clients would queue behind the locks.
-            let without = lists::without(plan, &lists::of(plan.source.primary())?)?;
-            lists::tell_program(plan, &run.turn, &plan.source, &without)?;
+            lists::tell_program(plan, &run.turn, &plan.source, ShardSet::without)?;
             let first = usize::from(plan.arguments.set_list.is_none());
-            let set = |place| lists::set(plan, &run.turn, &plan.source, place, &without);
+            let set = |place| lists::set(plan, &run.turn, &plan.source, place, ShardSet::without);
             plan.source.places[first..].iter().try_for_each(set)?;
         }
         tries += 1;
@@ -161,7 +162,7 @@ fn try_to_close(plan: &Plan<'_>, turn: &Turn, order: &str) -> Result<Option<i64>
     }
     turn.prove(&plan.source)?;
     if plan.arguments.set_list.is_none() {
-        lists::set(plan, turn, &plan.source, source, &lists::without(plan, &lists::of(source)?)?)?;
+        lists::set(plan, turn, &plan.source, source, ShardSet::without)?;
     }
     let bound = library::close(&turn.session(&plan.source, source)?, plan.shard)?;
     session.run("COMMIT")?;

@@ -4,6 +4,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use idgen_ids::Shard;
 use idgen_ids::shard_set::ShardSet;
 
 use super::plan::Plan;
@@ -22,20 +23,23 @@ pub fn of(place: &Place<'_>) -> Result<ShardSet> {
     })
 }
 
-pub fn without(plan: &Plan<'_>, list: &ShardSet) -> Result<ShardSet> {
-    let without = list.without(plan.shard);
-    if without == ShardSet::NONE {
-        return refused(
-            "the source has no other shard, and an empty list would mean all shards",
-            "Add a shard to its list that no other server has.",
-        );
+/// How a list changes by the shard that moves, such as [`ShardSet::without`].
+type Change = fn(ShardSet, Shard) -> ShardSet;
+
+/// The list of a server after a change. Each keeps its own otherwise: a hostile one might claim a standby of another.
+pub fn changed(plan: &Plan<'_>, place: &Place<'_>, change: Change) -> Result<ShardSet> {
+    let list = change(of(place)?, plan.shard);
+    if list == ShardSet::NONE {
+        let what = format!("{} has no other shard, and an empty list would mean all shards", place.role);
+        return refused(what, "Add a shard to its list that no other server has.");
     }
-    Ok(without)
+    Ok(list)
 }
 
 /// Calls the program of `--set-list`, if there is one.
-pub fn tell_program(plan: &Plan<'_>, turn: &Turn, side: &Side<'_>, list: &ShardSet) -> Result {
+pub fn tell_program(plan: &Plan<'_>, turn: &Turn, side: &Side<'_>, change: Change) -> Result {
     let Some(program) = &plan.arguments.set_list else { return Ok(()) };
+    let list = changed(plan, side.primary(), change)?;
     turn.prove(side)?;
     note(format!("running {} {} '{list}'", program.display(), side.role));
     let mut command = Command::new(program);
@@ -53,7 +57,8 @@ pub fn tell_program(plan: &Plan<'_>, turn: &Turn, side: &Side<'_>, list: &ShardS
 }
 
 /// Changes the setting on a server, unless the program does, and waits until the postmaster has signaled every backend.
-pub fn set(plan: &Plan<'_>, turn: &Turn, side: &Side<'_>, place: &Place<'_>, list: &ShardSet) -> Result {
+pub fn set(plan: &Plan<'_>, turn: &Turn, side: &Side<'_>, place: &Place<'_>, change: Change) -> Result {
+    let list = changed(plan, place, change)?;
     let has_program = plan.arguments.set_list.is_some();
     if !has_program {
         let session = turn.session(side, place)?;
@@ -63,7 +68,7 @@ pub fn set(plan: &Plan<'_>, turn: &Turn, side: &Side<'_>, place: &Place<'_>, lis
     // A new session has the value of the postmaster, which has signaled every backend by then. Patroni takes longer.
     let limit = Duration::from_secs(if has_program { 60 } else { 10 });
     let what = format!("{} to have idgen.allowed_shards = '{list}'", place.role);
-    if waiting::until(limit, &what, || Ok((of(place)? == *list).then_some(())))?.is_some() {
+    if waiting::until(limit, &what, || Ok((of(place)? == list).then_some(())))?.is_some() {
         return Ok(());
     }
     refused(
@@ -72,7 +77,7 @@ pub fn set(plan: &Plan<'_>, turn: &Turn, side: &Side<'_>, place: &Place<'_>, lis
     )
 }
 
-pub fn set_all(plan: &Plan<'_>, turn: &Turn, side: &Side<'_>, list: &ShardSet) -> Result {
-    tell_program(plan, turn, side, list)?;
-    side.places.iter().try_for_each(|place| set(plan, turn, side, place, list))
+pub fn set_all(plan: &Plan<'_>, turn: &Turn, side: &Side<'_>, change: Change) -> Result {
+    tell_program(plan, turn, side, change)?;
+    side.places.iter().try_for_each(|place| set(plan, turn, side, place, change))
 }

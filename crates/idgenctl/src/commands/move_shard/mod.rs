@@ -5,9 +5,8 @@
 //!
 //! The marker on the source says that a move has begun, and whether the target may mint. On the source, the schema is
 //! called `SCHEMA_moving` once it is closed, and `SCHEMA_moved` once the target may mint. On the target, the copy is
-//! called `SCHEMA_moving` until it is opened. On both, an empty schema of a superuser keeps the name meanwhile, so that
-//! no one else can put objects for clients in its place. On the target, the copy and that schema have the
-//! application_name of the move's sessions as their comment.
+//! called `SCHEMA_moving` until it is opened. On both, an empty schema of a superuser keeps the name, so that no one else
+//! can take its place. These and the copy have the application_name of the move's sessions as their comment.
 
 // From top to bottom; none uses one above it.
 mod undo;
@@ -23,6 +22,8 @@ mod names;
 mod sides;
 
 use std::time::Duration;
+
+use idgen_ids::shard_set::ShardSet;
 
 use self::checks::At;
 use self::names::{discard, rename, set_comment};
@@ -137,7 +138,7 @@ impl Run<'_> {
             copy::rehearse(plan)?;
             // Setting the present lists fails now if it would fail later.
             for side in [&plan.source, &plan.target] {
-                lists::set_all(plan, &self.turn, side, &lists::of(side.primary())?)?;
+                lists::set_all(plan, &self.turn, side, |list, _| list)?;
             }
             ids::rehearse(plan)?;
             note("closing the schema and the shard on the source");
@@ -147,8 +148,7 @@ impl Run<'_> {
             if at == At::Moving {
                 self.begin()?;
             }
-            let without = lists::without(plan, &lists::of(source)?)?;
-            lists::set_all(plan, &self.turn, &plan.source, &without)?;
+            lists::set_all(plan, &self.turn, &plan.source, ShardSet::without)?;
             library::close(&self.turn.session(&plan.source, source)?, plan.shard)?
         };
         let copies = matches!(at, At::Open | At::Moving);
@@ -190,9 +190,8 @@ impl Run<'_> {
             session.run("COMMIT")?;
         }
         self.stage = Stage::Opened;
-        let with = lists::of(target)?.with(plan.shard);
-        lists::tell_program(plan, &self.turn, &plan.target, &with)?;
-        lists::set(plan, &self.turn, &plan.target, target, &with)?;
+        lists::tell_program(plan, &self.turn, &plan.target, ShardSet::with)?;
+        lists::set(plan, &self.turn, &plan.target, target, ShardSet::with)?;
         let session = self.turn.session(&plan.target, target)?;
         session.set_patience(None);
         // It is closed there if it was moved away from there before.
@@ -202,7 +201,7 @@ impl Run<'_> {
             names.give_back(&session)?;
             session.run(&format!("{}; COMMIT", set_comment(&names.schema, &comment.unwrap_or_default())))?;
         }
-        let set = |place| lists::set(plan, &self.turn, &plan.target, place, &with);
+        let set = |place| lists::set(plan, &self.turn, &plan.target, place, ShardSet::with);
         let standbys = plan.target.standbys().iter().try_for_each(set);
         self.stage = Stage::Done;
         signals::ignore_signals();

@@ -30,7 +30,7 @@ pub struct Plan<'a> {
     pub away: Vec<&'a Server>,
     /// Moves from other servers that have not ended.
     pub others: Vec<(&'a Server, Begun)>,
-    /// Other primaries whose lists have the shard.
+    /// Other members whose lists have the shard.
     pub minting: Vec<String>,
     /// Source and target, as the owner of the schema.
     pub as_owner: [Place<'a>; 2],
@@ -55,19 +55,22 @@ impl<'a> Plan<'a> {
             return Err(Error::Usage("the name of the schema has characters that hints cannot show".into()));
         }
         let mut names = Names { schema, moving, moved, mark: String::new() };
-        let ([source, target], away, primaries) = servers.find(arguments.undo)?;
+        let ([source, target], away, members) = servers.find(arguments.undo)?;
         let (session, system) = (&source[0].session, &source[0].node.system);
         let begun = Begun::of(session, &names.schema)?;
         let shard = find_shard(session, &names, begun.as_ref(), arguments.shard)?;
         let (mut others, mut minting) = (Vec::new(), Vec::new());
-        for member in primaries.iter().chain(target.first()) {
+        for member in members.iter().chain(target.first()).filter(|_| !arguments.undo) {
             let moves = Begun::all(&member.session)?.into_iter();
             others.extend(moves.map(|begun| (member.server, begun)));
         }
-        for Member { server, session, .. } in &primaries {
-            // Without the library, it mints for none.
-            let list = library::state(session).ok().flatten().and_then(|state| state.shards());
-            let has_it = list.is_some_and(|list| list.contains(shard));
+        for Member { server, session, .. } in members.iter().filter(|_| !arguments.undo) {
+            // Without the library, or if it has never been used, it mints for none.
+            let state = match library::state(session) {
+                Err(error) if error.code() == "58P01" => None,
+                state => state?.filter(|state| state.preloaded || state.mark_ms.is_some()),
+            };
+            let has_it = state.and_then(|state| state.shards()).is_some_and(|list| list.contains(shard));
             minting.extend(has_it.then(|| server.name.clone()));
         }
         let place = |system: &str, session: &Session| {

@@ -88,7 +88,7 @@ pub struct Servers {
     to: usize,
 }
 
-/// The source's servers, those of the target, others that cannot be reached, and other primaries.
+/// The source's servers, those of the target, others that cannot be reached, and others.
 type Found<'a> = ([Vec<Member<'a>>; 2], Vec<&'a Server>, Vec<Member<'a>>);
 
 impl Servers {
@@ -135,7 +135,7 @@ impl Servers {
                 Err(error) => {
                     return refused(
                         error.to_string(),
-                        "Have it answer, for example by ending a session named here, or leave it out if it is no standby.",
+                        "Have it answer, for example by ending a session named here. Leave it out only if it can never mint for the shard.",
                     );
                 }
             }
@@ -166,7 +166,11 @@ impl Servers {
             for standby in (0..seen.len()).filter(|n| nodes[*n].is_standby) {
                 let is_of = |n: &usize| may_follow(nodes[standby], nodes[*n], &nodes);
                 let primaries: Vec<usize> = (0..seen.len()).filter(is_of).collect();
-                if primaries == [primary] {
+                let is_lost = nodes[standby].sender_port.is_none() && !away.is_empty();
+                if primaries == [primary] && is_lost {
+                    // It may follow one that cannot be reached.
+                    away.push(seen[standby].server);
+                } else if primaries == [primary] {
                     members.push(standby);
                 } else if primaries.contains(&primary) {
                     let (standby, primaries) = (names(&[standby]), names(&primaries));
@@ -181,7 +185,7 @@ impl Servers {
         }
         let mut seen: Vec<Option<Member<'_>>> = seen.into_iter().map(Some).collect();
         let sides = members.map(|side| side.into_iter().filter_map(|n| seen[n].take()).collect());
-        let others = seen.into_iter().flatten().filter(|other| !other.node.is_standby).collect();
+        let others = seen.into_iter().flatten().collect();
         Ok((sides, away, others))
     }
 }

@@ -1,5 +1,7 @@
 //! Gives the shard back to the source.
 
+use idgen_ids::shard_set::ShardSet;
+
 use super::names::{discard, look_for, shown};
 use super::run::{Run, Stage};
 use super::{checks, lists};
@@ -53,13 +55,12 @@ impl Run<'_> {
         // A COMMIT that waits for standbys could still happen.
         self.turn.end_others(&plan.source, source)?;
         let session = self.turn.session(&plan.source, source)?;
-        // The transaction that closes the schema leaves its name with a superuser. What others call SCHEMA_moving does not count.
+        // Closing leaves the name with a superuser. What others call SCHEMA_moving before does not count.
         let (there, is_closed) = (names.on(&session)?, names.kept(&session)?.is_some());
         match Begun::of(&session, &names.schema)? {
             Some(begun) if begun.opened => {
                 return refused("another run has opened the target", again("--finish"));
             }
-            // It names the owner of the earlier run, or of this one.
             Some(begun)
                 if plan.begun.as_ref().is_some_and(|own| *own != begun && begun != plan.marker(false)) =>
             {
@@ -91,9 +92,13 @@ impl Run<'_> {
             session.run("COMMIT")?;
         }
         let list = lists::of(source)?.with(plan.shard);
-        let set = lists::set_all(plan, &self.turn, &plan.source, &list);
+        let set = |place| lists::set(plan, &self.turn, &plan.source, place, ShardSet::with);
+        let told =
+            lists::tell_program(plan, &self.turn, &plan.source, ShardSet::with).and_then(|()| set(source));
         self.turn.prove(&plan.source)?;
         library::reopen(&session, plan.shard)?;
+        // Clients need not wait for these.
+        let set = told.and_then(|()| plan.source.standbys().iter().try_for_each(set));
         let mut left: Vec<String> = plan.away.iter().map(|server| server.name.clone()).collect();
         let unknown = checks::standbys(&plan.source).err();
         left.extend(unknown.into_iter().chain(set.err()).map(|error| error.to_string()));
