@@ -25,8 +25,7 @@ fn cluster(name: &str, list: &str) -> (Server, Server) {
     (primary, standby)
 }
 
-/// Two healthy clusters with a standby each have no findings. Each misconfiguration that is possible while they run is
-/// found with its kind and its server, without other findings, and is gone once it is reverted.
+/// Healthy clusters have no findings. Each misconfiguration is found, without others, until it is reverted.
 #[test]
 fn each_misconfiguration_of_a_running_fleet_is_found() {
     let ((one, one_b), (two, two_b)) = thread::scope(|scope| {
@@ -46,7 +45,6 @@ fn each_misconfiguration_of_a_running_fleet_is_found() {
     let healthy = || fleet.until_found(&[]);
     healthy();
     let text = ends(fleet.command(&["check"]), 0, &[]);
-    println!("{text}");
     let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
     // That of a release candidate would end in its name.
     let number: i32 = one.value("SELECT current_setting('server_version_num')::integer");
@@ -346,8 +344,7 @@ fn misconfigurations_that_need_a_restart_are_found() {
     }
 }
 
-/// Promise: if the mark is ahead of the clock, the hint is to wait or to let ids run that far ahead, and not another
-/// epoch. With it the server mints at once, and after the mark has passed, the check says to revert it.
+/// Promise: if the mark is ahead of the clock, what the hint says lets the server mint, and is reverted afterwards.
 #[test]
 fn the_hint_about_a_mark_in_the_future_lets_ids_be_minted() {
     let server = Server::start(&[PRELOAD]);

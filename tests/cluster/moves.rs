@@ -721,6 +721,12 @@ fn a_new_schema_of_the_name_is_not_taken_for_the_old_one() {
         source.run(undo);
         assert_eq!(state(&source, &target), before);
     }
+    // After it is closed, its owner may rename it, and another role may create one with its name.
+    let swaps =
+        |_: &mut Child| source.run("ALTER SCHEMA insta5_moving RENAME TO x; CREATE SCHEMA insta5_moving");
+    meddler.fails(meddler.moves(&[]), COPYING, swaps, &["NOT undone: insta5_moving is another schema"]);
+    source.run("DROP SCHEMA insta5_moving; ALTER SCHEMA x RENAME TO insta5_moving");
+    run(move_with(&["--undo"], &source, &target));
     let sets = |_: &mut Child| source.alter("idgen.allowed_shards", "1-9");
     meddler.is_undone(COPYING, sets, &["idgen.allowed_shards of the source has the shard again"]);
 
@@ -995,8 +1001,7 @@ fn names_of_strangers_sessions_do_not_matter() {
         client.run("SET application_name = 'idgenctl move 6 of 1/1'");
         client
     });
-    // The move neither waits for these sessions nor ends them, because a session that ends late would keep the schema
-    // closed.
+    // The move neither waits for these sessions nor ends them.
     let mut held = [&source, &target].map(|server| named(server, &name));
     thread::scope(|scope| {
         for server in [&source, &target] {
@@ -1251,11 +1256,9 @@ fn a_person_learns_how_a_move_goes_on() {
     let text =
         refused(move_shard(&source, &target, "insta6"), &["no default in schema insta6 names a shard"]);
     assert_eq!((place(&source), place(&target)), before, "{text}");
-    // The target may no longer exist.
     ends(move_with(&["--undo"], &source, &other), 0, &["the target may still have a copy"]);
     run(move_with(&["--undo"], &source, &target));
 
-    // The rest of a move is named before it is dropped.
     let oid: u32 = source.value("SELECT oid FROM pg_database WHERE datname = 'postgres'");
     let system: String = source.value("SELECT system_identifier::text FROM pg_control_system()");
     for name in ["insta5", "insta5_moving"] {

@@ -12,11 +12,8 @@ mod cli;
 use std::process::ExitCode;
 
 use clap::Parser;
-use nix::sys::resource::{Resource, setrlimit};
 
 fn main() -> ExitCode {
-    // A hostile server may send data without end, also to pg_dump and psql, which inherit the limit.
-    let _ = setrlimit(Resource::RLIMIT_DATA, 4 << 30, 4 << 30);
     let cli = cli::Cli::parse();
     match commands::run(&cli) {
         Ok(code) => code.into(),

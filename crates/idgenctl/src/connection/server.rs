@@ -95,7 +95,6 @@ impl Server {
                     let what = format!("the role used for {} is not a superuser", self.name);
                     return refused(what, "Connect as a superuser, such as postgres.");
                 }
-                // There is no conversion to UTF-8.
                 Err(error) if error.code() == "0A000" && encoding == "UTF8" => encoding = "SQL_ASCII",
                 // The cause may be a timeout or an event trigger, which newer releases can switch off.
                 Err(error) if !error.code().is_empty() && version == 0 => {

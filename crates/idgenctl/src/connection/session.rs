@@ -82,7 +82,6 @@ impl Session {
 
     /// What the session of this process id waits for; none if it is working, or gone.
     pub fn cause(&self, pid: u32) -> Result<Option<String>> {
-        // Before PostgreSQL 17, wait events do not name extensions.
         let rows = self.query(
             "SELECT coalesce(
                  (SELECT string_agg(CASE b WHEN 0 THEN (
@@ -94,7 +93,6 @@ impl Session {
                   FROM unnest(pg_blocking_pids(a.pid)) AS b LEFT JOIN pg_stat_activity AS o ON o.pid = b),
                  CASE WHEN wait_event = 'SyncRep' THEN format('synchronous standbys (synchronous_standby_names = %L)',
                                                               current_setting('synchronous_standby_names'))
-                      WHEN wait_event = 'Extension' THEN 'idgen or another extension'
                       WHEN wait_event_type <> 'Client' THEN format('%s (%s)', wait_event, wait_event_type) END)
              FROM pg_stat_activity AS a WHERE pid = $1::integer",
             &[&pid.to_string()],
@@ -215,7 +213,6 @@ impl Session {
     }
 
     fn failure(&self, result: &PQResult) -> Error {
-        // The texts belong to the result, so they are copied at once.
         let field = |field| result.error_field(field).ok().flatten().map(cut);
         let message = field(ErrorField::MessagePrimary)
             .or_else(|| result.error_message().ok().flatten())

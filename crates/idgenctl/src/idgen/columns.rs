@@ -20,13 +20,13 @@ const MINTING: [(&str, Mints); 3] = [
     ("snowflake_next_id_of_session_wrapper", Mints::OfSession),
 ];
 
-/// What the default of a column mints.
+/// What the default of a column mints. Of several, the last of these counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mints {
-    /// Ids of idgen's layout, for the shard of the default.
-    Idgen,
     /// Ids of 53 bits.
     Js,
+    /// Ids of idgen's layout, for the shard of the default.
+    Idgen,
     /// Ids of idgen's layout, for the shard of the session.
     OfSession,
 }

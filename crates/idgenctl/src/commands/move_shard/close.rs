@@ -27,7 +27,6 @@ use crate::terminal::signals;
 /// to wait, so attempts are short, and made only when no old transaction uses the schema.
 pub fn close(run: &mut Run<'_>) -> Result<i64> {
     let plan = run.plan;
-    // Tests shorten it.
     let limit = env::var("IDGENCTL_CLOSE_TIMEOUT").ok().and_then(|text| text.parse().ok()).unwrap_or(60);
     let mut tries = 0;
     let ask = || {

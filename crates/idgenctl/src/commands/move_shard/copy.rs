@@ -50,7 +50,6 @@ impl Programs {
         let said = child.stderr.take();
         let shown = thread::spawn(move || {
             let say = |piece: Vec<u8>| note(format!("> {}", String::from_utf8_lossy(&piece).trim_end()));
-            // The rest is read and dropped, or the program would block.
             let mut pieces = said.into_iter().flat_map(pieces);
             pieces.by_ref().take(1000).for_each(say);
             pieces.for_each(drop);
@@ -161,7 +160,6 @@ fn dump_into(plan: &Plan<'_>, options: &[&str], last: &str, is_trial: bool) -> R
     let (mut writing, mut shown, mut stuck) = (None, Instant::now(), 0);
     loop {
         if let Some(status) = programs.0[0].0.try_wait().map_err(fail)? {
-            // Without the final COMMIT, psql has rolled back.
             let printed = printed.join().unwrap_or_default();
             let is_whole =
                 writing.is_some_and(|it: JoinHandle<io::Result<()>>| matches!(it.join(), Ok(Ok(()))));

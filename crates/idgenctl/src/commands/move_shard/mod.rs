@@ -26,7 +26,7 @@ use std::time::Duration;
 use idgen_ids::shard_set::ShardSet;
 
 use self::checks::At;
-use self::names::{discard, rename, set_comment};
+use self::names::{discard, set_comment};
 use self::plan::Plan;
 use self::run::{Run, Stage, Turn};
 use self::sides::Servers;
@@ -183,7 +183,8 @@ impl Run<'_> {
                 }
             }
             let session = source.session()?;
-            session.run(&format!("BEGIN; {}; {}", rename(&names.moving, &names.moved), begun.write()))?;
+            session.run(&format!("BEGIN; {}", begun.write()))?;
+            names.rename_closed(&session, &names.moved, names.kept(&session)?)?;
             self.turn.prove(&plan.source)?;
             locks.run("SELECT")?;
             session.set_patience(None);

@@ -4,7 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::commands::marker::{self, Begun, new_schema};
 use crate::connection::session::Session;
-use crate::terminal::error::Result;
+use crate::terminal::error::{Result, refused};
 use crate::terminal::output::note;
 
 /// A statement that sets a schema's comment. An empty one removes it.
@@ -81,21 +81,36 @@ impl Names {
     /// Gives the closed schema its name again, in the session's transaction.
     pub fn give_back(&self, session: &Session) -> Result {
         session.run("SAVEPOINT kept")?;
-        let name = Session::identifier(&self.schema);
-        match self.kept(session)?.map(|_| session.run(&format!("DROP SCHEMA {name}"))) {
+        let (kept, name) = (self.kept(session)?, Session::identifier(&self.schema));
+        match kept.as_ref().map(|_| session.run(&format!("DROP SCHEMA {name}"))) {
             Some(Err(error)) if error.code() == "2BP01" => {
                 session.run(&format!("ROLLBACK TO kept; {}", set_aside(&self.schema)))?;
                 note("a schema named idgenctl_left... remains, because something depends on it, or is in it");
             }
             dropped => dropped.transpose().map(drop)?,
         }
-        session.run(&rename(&self.moving, &self.schema)).map(drop)
+        self.rename_closed(session, &self.schema, kept)
+    }
+
+    /// Renames the closed schema, in the session's transaction. Its owner may have renamed it, and another role may have
+    /// taken the name, but not the OID, with which the comment `kept` on the source ends.
+    pub fn rename_closed(&self, session: &Session, name: &str, kept: Option<String>) -> Result {
+        session.run(&rename(&self.moving, name))?;
+        let oid = kept.as_ref().and_then(|kept| kept.split(' ').nth(5)).unwrap_or_default();
+        let sql = "SELECT $2 IN ('', oid::text) FROM pg_namespace WHERE nspname = $1";
+        if session.value(sql, &[name, oid])? == "t" {
+            return Ok(());
+        }
+        let what = format!("{} is another schema than the one that was closed", self.moving);
+        refused(what, "Rename it, and the one that was closed back, and run the same command with --undo.")
     }
 
     /// Renames the schema so that clients no longer find it, and keeps its name, in the session's transaction.
     pub fn take(&self, session: &Session) -> Result {
+        let oid = session.value("SELECT oid FROM pg_namespace WHERE nspname = $1", &[&self.schema])?;
         let (away, kept) = (rename(&self.schema, &self.moving), new_schema(session, &self.schema)?);
-        session.run(&format!("{away}; {kept}; {}", set_comment(&self.schema, &self.mark))).map(drop)
+        let mark = set_comment(&self.schema, &format!("{} {oid}", self.mark));
+        session.run(&format!("{away}; {kept}; {mark}")).map(drop)
     }
 }
 

@@ -30,7 +30,7 @@ pub struct Plan<'a> {
     pub away: Vec<&'a Server>,
     /// Moves from other servers that have not ended.
     pub others: Vec<(&'a Server, Begun)>,
-    /// Other members whose lists have the shard.
+    /// Other servers whose lists have the shard.
     pub minting: Vec<String>,
     /// Source and target, as the owner of the schema.
     pub as_owner: [Place<'a>; 2],
