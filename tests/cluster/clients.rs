@@ -192,6 +192,8 @@ impl Clients {
     pub fn finish(self, ledger: &mut Ledger) {
         self.shared.stop.store(true, Ordering::Relaxed);
         for thread in self.threads {
+            let has_ended = is_reached(180, || thread.is_finished());
+            assert!(has_ended, "a client hangs: {}", self.shared.trouble.lock().expect("trouble"));
             let report = thread.join().expect("a client");
             for session in &report.sessions {
                 ledger.add(session);

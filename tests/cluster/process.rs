@@ -12,6 +12,8 @@ use std::sync::OnceLock;
 use nix::sys::signal::{self, Signal};
 use nix::unistd::{Pid, User, geteuid};
 
+use crate::moment::is_reached;
+
 /// The value of a variable that `scripts/test` sets.
 pub fn variable(name: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run these tests by `make test`"))
@@ -248,7 +250,11 @@ impl Drop for Service {
         for signal in ["TERM", "CONT"] {
             let _ = kill(signal, self.child.id() as i32);
         }
-        let _ = self.child.wait();
+        if !is_reached(120, || self.child.try_wait().is_ok_and(|ended| ended.is_some())) {
+            println!("pid {} does not end: killed", self.child.id());
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
     }
 }
 

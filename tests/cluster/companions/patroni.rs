@@ -67,6 +67,16 @@ impl Member {
         self.patroni = Some(Service::start_with_sockets(&sockets, &program, &[config], &variables, &log));
     }
 
+    /// Stops Patroni, which stops its server first.
+    fn stop(&mut self) {
+        self.patroni = None;
+        // Patroni may have had to be killed.
+        if let Some(pid) = self.server_pid() {
+            println!("{}", self.end_of_log());
+            let _ = kill("KILL", pid);
+        }
+    }
+
     fn signal(&self, signal: &str) {
         self.patroni.as_ref().expect("Patroni").signal(signal);
     }
@@ -87,9 +97,13 @@ impl Member {
         output_of_run(psql.env_remove("PGPASSWORD").env_remove("PGUSER")).trim().to_owned()
     }
 
+    fn server_pid(&self) -> Option<i32> {
+        let file = std::fs::read_to_string(self.folder.join("data/postmaster.pid")).ok()?;
+        file.lines().next()?.parse().ok()
+    }
+
     fn kill_server(&self) {
-        let pid = std::fs::read_to_string(self.folder.join("data/postmaster.pid")).unwrap();
-        kill("KILL", pid.lines().next().unwrap().parse().unwrap()).unwrap();
+        kill("KILL", self.server_pid().expect("a server")).unwrap();
     }
 
     fn log(&self) -> String {
@@ -192,8 +206,8 @@ impl Cluster {
     }
 
     fn patronictl(&self, args: &[&str]) -> Command {
-        let mut patronictl = client_program("patronictl");
-        patronictl.arg("-c").arg(self.config()).args(args);
+        let mut patronictl = client_program("timeout");
+        patronictl.args(["100", "patronictl", "-c"]).arg(self.config()).args(args);
         patronictl.envs(self.members[0].variables.iter().map(|(name, value)| (name, value)));
         patronictl
     }
@@ -300,8 +314,7 @@ impl Drop for Cluster {
         if std::thread::panicking() {
             println!("{}", self.logs());
         }
-        // Patroni stops its server before it exits.
-        self.members.clear();
+        self.members.iter_mut().for_each(Member::stop);
         let _ = command("rm").arg("-rf").args([&self.folder, &self.memory]).output();
     }
 }
@@ -449,7 +462,7 @@ fn no_standby_is_left(mode: &str) {
     cluster.set("synchronous_mode_strict=true");
     let left = others(leader);
     for member in cluster.members.iter_mut().filter(|member| member.name != leader) {
-        member.patroni = None;
+        member.stop();
     }
     let (mut ledger, mut without_rows) = (Ledger::default(), Ledger::default());
     let mut client = cluster.member(leader).connect();
