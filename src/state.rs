@@ -139,6 +139,14 @@ impl State {
         State { epoch: settings::epoch().ok(), now, mark, memory, years_left, warning, mints }
     }
 
+    /// What can be known without catalogs: a role without any right can lock one, by CREATE RULE.
+    fn without_catalogs() -> State {
+        let memory = host().map(|host| Used::read(host, None));
+        let mark = origin::load_mark().filter(|mark| *mark != Progress::FIRST);
+        let epoch = settings::epoch().ok();
+        State { epoch, now: None, mark, memory, years_left: None, warning: None, mints: false }
+    }
+
     /// The mark, if it counts from the epoch.
     pub fn mark_of_epoch(&self) -> Option<(Epoch, Tick)> {
         let (epoch, mark) = (self.epoch?, self.mark?);
@@ -202,19 +210,18 @@ impl Shown for State {
         if reads_catalogs && !backend::reads_settings() {
             return String::new();
         }
-        let read = if reads_catalogs {
-            backend::attempt(|| json(&State::read()))
+        let (known, (code, message)) = if reads_catalogs {
+            match backend::attempt(|| json(&State::read())) {
+                Ok(value) => return ascii(&value.to_string()),
+                Err(error) => (backend::attempt(|| json(&State::without_catalogs())).ok(), error),
+            }
         } else {
             let Row { class: Class(code, _), message, .. } = Error::NotInDatabase.row();
-            Err((code, message))
+            (None, (code, message))
         };
-        let value = read.unwrap_or_else(|(code, message)| {
-            json!({
-                "version": env!("CARGO_PKG_VERSION"),
-                "mints": false,
-                "error": { "sqlstate": sqlstate(code), "message": message },
-            })
-        });
+        let mut value =
+            known.unwrap_or_else(|| json!({ "version": env!("CARGO_PKG_VERSION"), "mints": false }));
+        value["error"] = json!({ "sqlstate": sqlstate(code), "message": message });
         ascii(&value.to_string())
     }
 }
