@@ -158,9 +158,8 @@ fn each_misconfiguration_of_a_running_fleet_is_found() {
     );
     change(
         (&one, "postgres"),
-        r#"CREATE SCHEMA idgenctl_move_5;
-           COMMENT ON SCHEMA idgenctl_move_5 IS '{"schema": "insta5", "to": "1", "owner": "", "opened": false}'"#,
-        "DROP SCHEMA idgenctl_move_5",
+        r#"ALTER ROLE ALL SET idgenctl.move_5 = '{"schema": "a", "from": "1", "to": "1", "owner": "", "opened": false}'"#,
+        "ALTER ROLE ALL RESET idgenctl.move_5",
         &["move-not-ended one"],
     );
     // Only the shard of a move counts as moved, not what has such a name.

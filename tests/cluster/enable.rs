@@ -23,7 +23,6 @@ fn enable(servers: &[&Server], database: &str, code: i32, texts: &[&str]) -> Str
     ends(for_servers(servers, &["enable", database, "--yes"]), code, texts)
 }
 
-/// The same without consent.
 #[track_caller]
 fn look(servers: &[&Server], code: i32, texts: &[&str]) -> String {
     ends(for_servers(servers, &["enable", "postgres"]), code, texts)
@@ -103,7 +102,7 @@ fn only_one_cluster_is_enabled() {
     two.promote();
     let before = [&one, &two].map(state);
     for servers in [&[&one, &old, &two][..], &[&one, &two]] {
-        enable(servers, "postgres", 2, &["not one primary with its standbys", &servers[0].host()]);
+        enable(servers, "postgres", 2, &["not one primary with its standbys"]);
     }
     assert_eq!([&one, &two].map(state), before);
 }
@@ -324,7 +323,7 @@ fn an_extension_among_objects_of_others_is_left_alone() {
     enable(&[&server], "own", 0, &["idgen is enabled"]);
     assert_eq!(state(&server), before);
     client.run("DROP EXTENSION idgen; ALTER DATABASE own SET role = 'mallory'");
-    enable(&[&server], "own", 0, &["and set its search_path to trap, pg_catalog, idgen"]);
+    enable(&[&server], "own", 0, &["and set its search_path to \"trap, pg_catalog, idgen"]);
     server.assert_ordinary("mallory");
 }
 

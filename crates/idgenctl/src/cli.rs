@@ -8,15 +8,12 @@ use clap::{Args, Parser, Subcommand};
 const SERVERS_AND_EXIT_CODES: &str = "\
 Servers:
 Connect as a superuser, directly and not through a pooler. Without --server and --fleet, idgenctl connects where psql \
-would. A fleet file names servers, including standbys, each with a libpq connection string:
+would. Give each server a password of its own. A fleet file names servers, including standbys, by connection strings:
 
     ignore = [\"asynchronous:two\"]    # findings to leave out
-
     [servers]
     one = \"host=10.0.0.1 user=postgres dbname=app\"
     two = \"postgresql://postgres@10.0.0.2/app\"
-
-libpq reads passwords as usual, for example from ~/.pgpass or PGPASSWORD.
 
 Exit codes:
     0  done, or nothing found
@@ -50,27 +47,23 @@ pub struct Cli {
 pub enum Command {
     /// Shows each server, and looks for anything that could stop minting or repeat ids. Changes nothing
     ///
-    /// docs/checks.md lists the kinds of findings. List all servers: some problems only show in comparison. Run it as a
-    /// job, before production, after each change of settings, and before and after a failover.
+    /// docs/checks.md lists the kinds of findings. List all servers: some problems only show in comparison.
     Check(Check),
     /// Prepares a database and its server for idgen, whose files must be installed there and on the standbys
     ///
-    /// Give a primary with its standbys, or first each standby alone. The command shows what it will do, and asks. Then
-    /// it creates the extension in a schema of its own, idgen, with USAGE for PUBLIC, appends it to the search_path of
-    /// the database, and adds idgen to shared_preload_libraries. Restart the servers in the order shown, and run the
-    /// same command again, which then says whether they mint. Decide idgen.epoch and, with several clusters,
-    /// idgen.allowed_shards before the first id: see docs/reference.md.
+    /// Give a primary with its standbys, or first each standby alone. The command shows what it will do, and asks. Restart
+    /// the servers in the order shown, and run the same command again, which then says whether they mint. Decide
+    /// idgen.epoch and, with several clusters, idgen.allowed_shards before the first id: see docs/reference.md.
     Enable {
         /// The database that gets the extension
         database: String,
     },
     /// Moves a schema with its shard to another server while clients keep working
     ///
-    /// The command first checks everything that could stop the move, and asks. Then it renames the schema on the source,
-    /// closes the shard there, copies the schema with pg_dump, and opens the shard on the target past all ids of the
-    /// source. Meanwhile clients get 3F000, 42P01 or 55000, and must try again on the target. The old rows stay on the
-    /// source, in the schema SCHEMA_moved, for you to drop. If a step fails, the command undoes the move and says so. If
-    /// it was killed, run it again: it says what to do.
+    /// The command checks what could stop the move, and asks. Then it renames the schema on the source, closes the shard
+    /// there, copies the schema with pg_dump, and opens the shard on the target past all ids of the source. Meanwhile
+    /// clients get 3F000, 42P01 or 55000, and must try again on the target. The old rows stay on the source, in the schema
+    /// SCHEMA_moved, for you to drop. If a step fails, the move is undone. If it was killed, run it again: it says how to go on.
     ///
     /// List all standbys of both servers: one that keeps the old list would repeat ids once it is promoted.
     Move(Move),

@@ -8,6 +8,7 @@ use crate::idgen::preload::{Keeper, Preload};
 use crate::terminal::error::{Error, Result, refused};
 use crate::terminal::output::{self, note};
 use crate::terminal::signals;
+use crate::terminal::text::said;
 use crate::topology::cluster::unknown_standbys;
 use crate::topology::fleet::{Fleet, Member};
 
@@ -83,11 +84,8 @@ fn cluster<'a>(fleet: &'a Fleet, database: &str) -> Result<Vec<Member<'a>>> {
     if members.split_last().is_none_or(|(last, others)| others.iter().all(|other| is_of(last, other))) {
         return Ok(members);
     }
-    let names: Vec<&str> = members.iter().map(|member| member.server.name.as_str()).collect();
-    Err(Error::Usage(format!(
-        "these are not one primary with its standbys; give those of one cluster with --server: {}",
-        names.join(", ")
-    )))
+    let what = "the servers are not one primary with its standbys: give those of one cluster with --server";
+    Err(Error::Usage(what.into()))
 }
 
 /// Reports and returns whether a server mints, or could once it is promoted; and if not, why.
@@ -100,7 +98,7 @@ fn mints(member: &Member, state: &State) -> bool {
         true => ["can mint ids once it is promoted", "could not mint ids if it were promoted"],
         false => ["mints ids", "mints no ids"],
     };
-    let why = problem.map(|problem| format!(": {problem}")).unwrap_or_default();
+    let why = problem.map(|problem| format!(": {}", said(problem))).unwrap_or_default();
     let (before, what) = if mints { ("", yes) } else { ("error: ", no) };
     note(format!("{before}{} {what}{why}", member.server.name));
     mints
@@ -112,9 +110,16 @@ fn room(members: &[Member]) -> Result {
     for Member { server, session, node } in members {
         let state = library::needed_state(session)?;
         has_mark |= !node.is_standby && state.mark_ms.is_some();
-        if let Some(Warning { message, .. }) = state.warning.filter(|warning| warning.code == "no-room") {
+        let no_room =
+            state.warning.filter(|warning| warning.code == "no-room").map(|warning| warning.message);
+        let hidden = state.error.filter(|error| error.sqlstate == "55P03").map(|error| error.message);
+        if let Some(why) = no_room.or(hidden) {
             return refused(
-                format!("{} has no room for the high-water mark: {message}", server.name),
+                format!(
+                    "{} has no room for the high-water mark, or a lock hides it: {}",
+                    server.name,
+                    said(&why)
+                ),
                 "Nothing was changed. Without room, a standby shuts down when it replays the first mark. Raise the setting there, \
                  or where Patroni or an operator keeps it, on standbys first; restart, and try again.",
             );
@@ -189,9 +194,9 @@ fn in_database<'a>(primary: &'a Member, database: &str) -> Result<Option<Step<'a
         Session::literal(&path),
         Session::identifier(database)
     );
-    let what = format!(
-        "create the extension in the schema idgen of database \"{database}\", and set its search_path to {path}"
-    );
+    let path = said(&path);
+    let what =
+        format!("create the extension in \"{database}\", schema idgen, and set its search_path to {path}");
     Ok(Some(Step { what, session, sql }))
 }
 

@@ -1,4 +1,4 @@
-//! Schemas of superusers: new ones, and the marker of a move, which outlives a run of the program.
+//! What superusers own: new schemas, and the marker of a move, which outlives a run of the program.
 
 use std::collections::HashMap;
 
@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 use crate::connection::session::Session;
 use crate::terminal::error::Result;
 
-/// The prefix of markers. A marker is an empty schema in the source's database, from the beginning of a move to its
-/// end. It belongs to a superuser, so that tenants, who may change the schema that moves, cannot forge or drop it.
-const MARKER: &str = "idgenctl_move_";
+/// The prefix of markers. A marker is a setting of all roles on the source, from the beginning of a move to its end: every
+/// database shows it, and tenants, who may change the schema that moves, can neither forge nor remove it.
+const MARKER: &str = "idgenctl.move_";
 
 /// Statements that create a schema in which other roles only get USAGE, whatever the default privileges are.
 pub fn new_schema(session: &Session, schema: &str) -> Result<String> {
@@ -44,7 +44,8 @@ pub struct Begun {
     pub shard: u16,
     /// The schema's name before the move.
     pub schema: String,
-    /// The system identifier of the target, and the OID of its database.
+    /// The system identifiers of the source and the target, each with the OID of its database.
+    pub from: String,
     pub to: String,
     /// The role that restores the schema on the target.
     pub owner: String,
@@ -53,12 +54,12 @@ pub struct Begun {
 }
 
 impl Begun {
-    /// The moves from a session's database.
+    /// The moves from a session's server.
     pub fn all(session: &Session) -> Result<Vec<Begun>> {
         let rows = session.query(
-            "SELECT substr(nspname, length($1) + 1), obj_description(n.oid, 'pg_namespace')
-             FROM pg_namespace AS n JOIN pg_roles AS r ON r.oid = nspowner
-             WHERE starts_with(nspname, $1) AND rolsuper ORDER BY nspname",
+            "SELECT substring(entry FROM '^[a-z._]+([0-9]+)='), substring(entry FROM '=(.*)')
+             FROM pg_db_role_setting CROSS JOIN unnest(setconfig) AS entry
+             WHERE setdatabase = 0 AND setrole = 0 AND starts_with(entry, $1) ORDER BY entry",
             &[MARKER],
         )?;
         let begun = rows.iter().filter_map(|row| {
@@ -68,19 +69,19 @@ impl Begun {
         Ok(begun.collect())
     }
 
-    /// The move of a schema from a session's database.
-    pub fn of(session: &Session, schema: &str) -> Result<Option<Begun>> {
-        Ok(Begun::all(session)?.into_iter().find(|begun| begun.schema == schema))
+    /// The move of a schema from a database, as `from` names it.
+    pub fn of(session: &Session, schema: &str, from: &str) -> Result<Option<Begun>> {
+        Ok(Begun::all(session)?.into_iter().find(|begun| begun.schema == schema && begun.from == from))
     }
 
-    /// The name of the marker, which needs no quotes.
-    pub fn marker(&self) -> String {
-        format!("{MARKER}{}", self.shard)
-    }
-
-    /// The statement that updates the marker.
+    /// The statement that sets the marker.
     pub fn write(&self) -> String {
         let text = serde_json::to_string(self).unwrap_or_default();
-        format!("COMMENT ON SCHEMA {} IS {}", self.marker(), Session::literal(&text))
+        format!("ALTER ROLE ALL SET {MARKER}{} = {}", self.shard, Session::literal(&text))
+    }
+
+    /// The statement that removes it.
+    pub fn remove(&self) -> String {
+        format!("ALTER ROLE ALL RESET {MARKER}{}", self.shard)
     }
 }

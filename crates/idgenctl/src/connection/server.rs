@@ -5,11 +5,10 @@ use std::env;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicI32;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
 
 use crate::connection::session::Session;
 use crate::connection::settings;
-use crate::terminal::error::{Error, Result, refused};
+use crate::terminal::error::{Result, refused};
 
 #[derive(Debug, Default)]
 pub struct Server {
@@ -62,7 +61,7 @@ impl Server {
     /// Connects with more parameters, and with all [`settings`] that the server accepts. The first attempts find them out.
     pub fn connect_with(&self, others: &[(&str, &str)]) -> Result<Session> {
         let (mut encoding, mut refusal) = ("UTF8", None);
-        let (mut version, began) = (self.version.load(Relaxed), Instant::now());
+        let mut version = self.version.load(Relaxed);
         for _ in 0..5 {
             let mut parameters: HashMap<String, String> =
                 [("connect_timeout", "10"), ("fallback_application_name", "idgenctl")].map(owned).into();
@@ -81,11 +80,8 @@ impl Server {
                     let is_complete = settings::options(version, self.is_superuser, false) == options;
                     self.version.store(version, Relaxed);
                     // There, names may be in any encoding, and the server could not send those that are not UTF-8.
-                    let has_none = |encoding: &str| matches!(encoding, "SQL_ASCII" | "MULE_INTERNAL");
-                    if is_complete
-                        && encoding == "UTF8"
-                        && has_none(&session.value("SHOW server_encoding", &[])?)
-                    {
+                    let (any, shown) = (["SQL_ASCII", "MULE_INTERNAL"], "SHOW server_encoding");
+                    if is_complete && encoding == "UTF8" && any.contains(&&*session.value(shown, &[])?) {
                         encoding = "SQL_ASCII";
                     } else if is_complete {
                         return Ok(session);
@@ -100,17 +96,6 @@ impl Server {
                 Err(error) if !error.code().is_empty() && version == 0 => {
                     version = 170_000;
                     refusal = Some(error);
-                }
-                // A lock may have been the cause.
-                Err(Error::Unreachable { server, code, mut why })
-                    if began.elapsed() > Duration::from_secs(2)
-                        && !others.contains(&("dbname", "postgres")) =>
-                {
-                    let locked = self.connect_to("postgres").and_then(|session| session.locked(""));
-                    if let Some(who) = locked.ok().filter(|who| !who.is_empty()) {
-                        why += &format!("; databases there are locked by {who}");
-                    }
-                    return Err(Error::Unreachable { server, code, why });
                 }
                 Err(error) => return Err(refusal.filter(|_| error.code() == "42704").unwrap_or(error)),
             }

@@ -100,7 +100,7 @@ impl Session {
         Ok(rows.row(0).text(0))
     }
 
-    /// Who has locked the database of this OID, or any if it is empty: new sessions there wait, and cannot be ended.
+    /// Who has locked the database of this OID: new sessions there wait, and cannot be ended.
     pub fn locked(&self, database: &str) -> Result<String> {
         self.value(
             "SELECT string_agg(DISTINCT coalesce('pid ' || pid || format(' (%s)', concat_ws(', ', quote_literal(application_name), quote_ident(usename))),
@@ -109,7 +109,7 @@ impl Session {
                   ON d.oid = CASE WHEN l.classid = 'pg_database'::regclass THEN objid
                                   WHEN relation < 16384 AND mode = 'AccessExclusiveLock' THEN database END
                   LEFT JOIN pg_stat_activity USING (pid)
-             WHERE mode IN ('ShareLock', 'AccessExclusiveLock') AND $1 IN ('', d.oid::text)",
+             WHERE mode IN ('ShareLock', 'AccessExclusiveLock') AND d.oid::text = $1",
             &[database],
         )
     }

@@ -11,7 +11,7 @@ use pg_formats::tree::calls;
 
 use crate::connection::session::Session;
 use crate::terminal::error::Result;
-use crate::terminal::text::quoted;
+use crate::terminal::text::name;
 
 /// The C symbols of minting functions.
 const MINTING: [(&str, Mints); 3] = [
@@ -50,10 +50,7 @@ pub struct Column {
 
 impl fmt::Display for Column {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = [&*self.schema, &self.table, &self.column].join(".");
-        // Others must not pass for the text around them.
-        let is_plain = name.chars().all(|c| matches!(c, '_' | '.' | '0'..='9' | 'a'..='z'));
-        f.write_str(&if is_plain { name } else { quoted(&name) })
+        f.write_str(&name(&[&*self.schema, &self.table, &self.column].join(".")))
     }
 }
 
@@ -86,10 +83,10 @@ pub fn minting(session: &Session) -> Result<Vec<Column>> {
                      UNION ALL
                      SELECT t.* FROM base JOIN pg_type AS t ON t.oid = base.typbasetype AND base.typtype = 'd'
                  ) SELECT format_type(oid, NULL) FROM base WHERE typtype <> 'd'), object, pg_get_userbyid(relowner),
-                (SELECT string_agg(format('%s lacks EXECUTE on %I.%I', coalesce(quote_ident(rolname), 'PUBLIC'), f.nspname,
+                (SELECT string_agg(DISTINCT format('%s lacks EXECUTE on %I.%I', coalesce(quote_ident(rolname), 'PUBLIC'), f.nspname,
                                           proname), ', ')
                  FROM aclexplode(coalesce(relacl, acldefault('r', relowner)) || (
-                          SELECT array_agg(item) FROM pg_attribute, unnest(attacl) AS item WHERE attrelid = relation
+                          SELECT array_agg(item) FROM pg_attribute, unnest(attacl) AS item WHERE attrelid = relation AND NOT attisdropped
                       )) AS given LEFT JOIN pg_roles AS r ON r.oid = grantee
                       JOIN pg_proc AS p ON p.oid = ANY (oids) JOIN pg_namespace AS f ON f.oid = pronamespace
                  WHERE privilege_type = 'INSERT' AND NOT CASE grantee WHEN 0 THEN has_function_privilege('public', p.oid, 'EXECUTE')

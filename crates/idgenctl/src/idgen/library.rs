@@ -66,18 +66,12 @@ pub fn state(session: &Session) -> Result<Option<State>> {
         ..=MOST_BYTES => serde_json::from_str(&text).map_err(|error| error.to_string()),
         bytes => Err(format!("it has {bytes} bytes")),
     };
-    let state = |state: State| Some(State { version: version(&state.version), ..state });
-    found.map(state).map_err(|why| {
+    found.map(Some).map_err(|why| {
         Error::refused(
             format!("{} has an idgen.state that is not valid: {why}", session.server()),
             "Use idgenctl of the version that the server has.",
         )
     })
-}
-
-/// A version, without what only a hostile server would send.
-pub fn version(text: &str) -> String {
-    text.chars().filter(|c| matches!(c, '0'..='9' | 'a'..='z' | '.' | '-')).take(60).collect()
 }
 
 /// Like [`state`], but an older library is an error.

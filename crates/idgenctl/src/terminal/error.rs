@@ -28,7 +28,7 @@ pub fn refused<T>(what: impl Into<String>, hint: impl Into<String>) -> Result<T>
     Err(Error::refused(what, hint))
 }
 
-/// Fails with [`Error::Refused`] if anything was found that is in the way.
+/// Fails with [`Error::Refused`] if anything was found that is in the way. Names in it are quoted.
 pub fn refuse_any(found: &str, what: impl Display, hint: impl Into<String>) -> Result {
     if found.is_empty() { Ok(()) } else { refused(format!("{what}: {found}"), hint) }
 }
@@ -72,11 +72,11 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Unreachable { server, why, .. } => {
-                write!(f, "{server} cannot be reached: {}", plain(why.trim()))
+                write!(f, "{server} cannot be reached: {}", said(&plain(why)))
             }
             Error::Sql { server, code, message, detail, hint } => {
-                write!(f, "{server}: {} ({code})", plain(message))?;
-                detail.iter().try_for_each(|detail| write!(f, ". {}", plain(detail)))?;
+                write!(f, "{server}: {} ({code})", said(&plain(message)))?;
+                detail.iter().try_for_each(|detail| write!(f, ". {}", said(&plain(detail))))?;
                 hint.iter().try_for_each(|hint| write!(f, ". It advises: {}", said(&plain(hint))))
             }
             Error::Refused { what, .. } | Error::Broken { what, .. } | Error::Usage(what) => {

@@ -1,9 +1,9 @@
 //! Makes texts that others chose safe for a terminal, a log or a program.
 
-/// Whether a character could control a terminal, forge a line, or reorder the text around it.
+/// Whether a character could control a terminal, forge a line or a quote, or reorder the text around it.
 fn is_dangerous(c: char) -> bool {
     let is_format = matches!(c, '\u{ad}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-        | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}');
+        | '\u{2018}'..='\u{201f}' | '\u{2032}'..='\u{2036}' | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}');
     c.is_control() || is_format
 }
 
@@ -22,6 +22,12 @@ pub fn plain(text: &str) -> String {
 /// A name in quotes, which it cannot end.
 pub fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('"', "\"\""))
+}
+
+/// A name, in quotes unless it could not be taken for the text around it.
+pub fn name(text: &str) -> String {
+    let is_plain = text.chars().all(|c| matches!(c, '_' | '.' | '0'..='9' | 'a'..='z'));
+    if is_plain { text.into() } else { quoted(text) }
 }
 
 /// What a server says, in quotes, which it cannot end.

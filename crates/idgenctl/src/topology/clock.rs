@@ -20,7 +20,7 @@ pub fn measure(session: &Session) -> Result<Ahead> {
         let began = Instant::now();
         let text = session.value("SELECT extract(epoch FROM clock_timestamp())", &[])?;
         let after = before + began.elapsed().as_secs_f64();
-        let clock = text.parse().unwrap_or(f64::NAN);
+        let clock = text.parse().ok().filter(|clock: &f64| clock.is_finite()).unwrap_or(0.0);
         let ahead = Ahead { least: clock - after, most: clock - before };
         if ahead.most - ahead.least < best.most - best.least {
             best = ahead;

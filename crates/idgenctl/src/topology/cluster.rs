@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use crate::connection::session::{Row, Session};
 use crate::terminal::error::Result;
+use crate::terminal::text::name;
 
 /// The name under which a standby receives WAL, in SQL about a row of pg_stat_wal_receiver. This program's libpq could
 /// not parse conninfo: the server's libpq writes it without quotes, and with options that an older libpq rejects.
@@ -128,7 +129,8 @@ pub fn strangers<'a>(nodes: &[&'a Node]) -> Vec<(usize, &'a Receiver)> {
     let (mut sent, mut standbys): (Vec<(&Node, usize, &Receiver)>, Vec<&Node>) = (Vec::new(), Vec::new());
     for (number, node) in nodes.iter().enumerate() {
         // One server may be listed under two names.
-        let mut same = nodes[..number].iter().filter(|other| other.identity == node.identity);
+        let before = nodes[..number].iter();
+        let mut same = before.filter(|it| (&it.identity, &it.system) == (&node.identity, &node.system));
         if !same.clone().any(|other| other.receivers == node.receivers) {
             sent.extend(node.receivers.iter().filter(|to| to.is_standby).map(|to| (*node, number, to)));
         }
@@ -151,7 +153,7 @@ pub fn strangers<'a>(nodes: &[&'a Node]) -> Vec<(usize, &'a Receiver)> {
 }
 
 pub fn unknown_standbys(all: &[&Node]) -> String {
-    let names = strangers(all).into_iter().map(|(_, to)| format!("{} at {}", to.name, to.address));
+    let names = strangers(all).into_iter().map(|(_, to)| format!("{} at {}", name(&to.name), to.address));
     names.collect::<Vec<_>>().join(", ")
 }
 

@@ -29,6 +29,8 @@ pub struct Facts {
     pub prepared: Option<(u64, f64)>,
     /// `synchronous_standby_names`.
     pub synchronous: String,
+    /// Schemas whose move from here, or a standby's primary, has begun and not ended.
+    pub moving: Vec<String>,
     pub shards_set: Vec<ShardSetting>,
     pub databases: Vec<Database>,
     /// The shards that the server may mint for.
@@ -53,15 +55,14 @@ pub struct Database {
     pub columns: Vec<Column>,
     /// The shards that the portable edition mints for there; none if it does not.
     pub portable: Option<ShardSet>,
-    /// Schemas whose move from here has begun and not ended.
-    pub moving: Vec<String>,
 }
 
 impl Facts {
-    /// What was not seen counts, and what has minted: a tenant may close a database, or drop the extension.
+    /// What was not seen counts, what has minted, and what could: a tenant may close a database, or create and drop the
+    /// extension.
     pub fn has_idgen(&self) -> bool {
-        let has = |inside: &Database| inside.extension.is_some() || !inside.columns.is_empty();
+        let has = |it: &Database| it.not_seen.is_some() || it.extension.is_some() || !it.columns.is_empty();
         let has_minted = self.state.as_ref().is_some_and(|state| state.mark_ms.is_some());
-        has_minted || self.databases.iter().any(|inside| inside.not_seen.is_some() || has(inside))
+        self.preloads[0] || has_minted || self.databases.iter().any(has)
     }
 }

@@ -11,25 +11,24 @@ use super::facts::Facts;
 use super::finding::{Finding, some};
 use super::server_rules::{self, common};
 use super::table::*;
-use crate::terminal::text::quoted;
+use crate::terminal::text::{quoted, said};
 use crate::topology::cluster::{Node, may_follow, strangers};
 
 /// Findings about the servers that answer, alone and in comparison. `names` are those of the fleet, `whole` if all answer:
 /// otherwise, a missing server proves nothing. A finding is left out only if the primary has it, and that `counts`.
 pub fn judge<F: Fn(&Finding) -> bool>(all: &[Facts], names: &[&str], whole: bool, counts: F) -> Vec<Finding> {
+    let nodes: Vec<&Node> = all.iter().map(|facts| &facts.node).collect();
     let mut found = two_primaries(all);
-    let used = used(all);
+    let used = used(all, &nodes);
     let twice = minted_twice(all, &used);
     for facts in all {
         let same = all.iter().find(|other| other.node.identity == facts.node.identity);
         let same = same.filter(|other| !ptr::eq(*other, facts));
         found.extend(same.map(|other| facts.found(SAME_SERVER, &[&other.name])));
-        let mut cluster = all.iter().filter(|other| other.node.system == facts.node.system);
-        let needs = cluster.any(|other| other.has_idgen() || other.preloads[0]);
-        found.extend(server_rules::judge(facts, needs));
+        found.extend(server_rules::judge(facts, is_used(facts, all)));
         // A standby has the same databases as its primary, unless a third server claims to be it.
         let primaries: Vec<&Facts> =
-            all.iter().filter(|other| may_follow(&facts.node, &other.node, &nodes(all))).collect();
+            all.iter().filter(|other| may_follow(&facts.node, &other.node, &nodes)).collect();
         let only = primaries.first().filter(|_| primaries.len() == 1);
         let shown = only.map(|primary| server_rules::inside(primary, &twice)).unwrap_or_default();
         let shown: HashSet<_> = shown.iter().filter(|it| counts(it)).map(Finding::content).collect();
@@ -37,21 +36,17 @@ pub fn judge<F: Fn(&Finding) -> bool>(all: &[Facts], names: &[&str], whole: bool
         found.extend(inside.filter(|finding| !shown.contains(&finding.content())));
         found.extend(primaries.iter().flat_map(|primary| differences(primary, facts)));
         if !facts.node.is_standby {
-            found.extend(synchronous(facts, all, names, whole));
+            found.extend(synchronous(facts, &nodes, names, whole));
         } else if whole && primaries.is_empty() {
             found.push(facts.found(NO_PRIMARY, &[]));
         }
     }
-    for (sender, to) in strangers(&nodes(all)).into_iter().filter(|_| whole) {
+    for (sender, to) in strangers(&nodes).into_iter().filter(|_| whole) {
         found.push(all[sender].found(STANDBY_NOT_IN_FLEET, &[&quoted(&to.name), &to.address]));
     }
     found.extend(overlaps(&used));
     found.extend(epochs(all));
     found
-}
-
-fn nodes(all: &[Facts]) -> Vec<&Node> {
-    all.iter().map(|facts| &facts.node).collect()
 }
 
 /// Primaries of one cluster. A copy may run beside its original if it has shards of its own.
@@ -65,9 +60,8 @@ fn two_primaries(all: &[Facts]) -> Vec<Finding> {
         for first in primaries.filter(|first| first.node.identity != second.node.identity) {
             let shards = first.shards.zip(second.shards);
             if shards.is_none_or(|(one, two)| common(&one, &two).is_some()) {
-                found.push(
-                    second.found(TWO_PRIMARIES, &[&first.name, &first.node.timeline, &second.node.timeline]),
-                );
+                let timelines = [first, second].map(|primary| primary.node.timeline);
+                found.push(second.found(TWO_PRIMARIES, &[&first.name, &timelines[0], &timelines[1]]));
             }
         }
     }
@@ -75,10 +69,10 @@ fn two_primaries(all: &[Facts]) -> Vec<Finding> {
 }
 
 /// Compares synchronous_standby_names with the standbys that there are.
-fn synchronous(primary: &Facts, all: &[Facts], fleet: &[&str], whole: bool) -> Vec<Finding> {
+fn synchronous(primary: &Facts, nodes: &[&Node], fleet: &[&str], whole: bool) -> Vec<Finding> {
     let Some(names) = Names::parse(&primary.synchronous) else {
         let has_standbys = primary.node.receivers.iter().any(|other| other.is_standby)
-            || all.iter().any(|standby| may_follow(&standby.node, &primary.node, &nodes(all)));
+            || nodes.iter().any(|standby| may_follow(standby, &primary.node, nodes));
         return Vec::from_iter(has_standbys.then(|| primary.found(ASYNCHRONOUS, &[])));
     };
     let mut found = Vec::new();
@@ -108,9 +102,10 @@ fn differences(primary: &Facts, standby: &Facts) -> Vec<Finding> {
     let (Some(of_primary), Some(own)) = (&primary.state, &standby.state) else { return Vec::new() };
     let mut found = Vec::new();
     if own.version != of_primary.version {
-        found.push(standby.found(VERSIONS_DIFFER, &[&own.version, &primary.name, &of_primary.version]));
+        let versions = [own, of_primary].map(|state| said(&state.version));
+        found.push(standby.found(VERSIONS_DIFFER, &[&versions[0], &primary.name, &versions[1]]));
     }
-    if standby.shards != primary.shards {
+    if standby.shards.zip(primary.shards).is_some_and(|(own, of_primary)| own != of_primary) {
         let lists =
             [own, of_primary].map(|state| quoted(state.allowed_shards.as_deref().unwrap_or_default()));
         found.push(standby.found(LISTS_DIFFER, &[&lists[0], &primary.name, &lists[1]]));
@@ -123,12 +118,12 @@ fn is_used(facts: &Facts, all: &[Facts]) -> bool {
     all.iter().any(|other| other.node.system == facts.node.system && other.has_idgen())
 }
 
-/// The lists of the servers of clusters that use idgen. A standby counts if its list is not that of a primary.
-fn used<'a>(all: &'a [Facts]) -> Vec<(&'a Facts, ShardSet)> {
+/// The lists of the servers of clusters that use idgen. A standby counts unless all that may be its primary have its list.
+fn used<'a>(all: &'a [Facts], nodes: &[&Node]) -> Vec<(&'a Facts, ShardSet)> {
     let list = |facts: &'a Facts| {
-        let is_like =
-            |other: &Facts| may_follow(&facts.node, &other.node, &nodes(all)) && other.shards == facts.shards;
-        let counts = is_used(facts, all) && !all.iter().any(is_like);
+        let mut lists = all.iter().filter(|it| may_follow(&facts.node, &it.node, nodes)).map(|it| it.shards);
+        let is_like = lists.next() == Some(facts.shards) && lists.all(|list| list == facts.shards);
+        let counts = is_used(facts, all) && !is_like;
         facts.shards.filter(|_| counts).map(|list| (facts, list))
     };
     all.iter().filter_map(list).collect()
@@ -140,8 +135,9 @@ fn minted_twice(all: &[Facts], used: &[(&Facts, ShardSet)]) -> ShardSet {
     for (facts, list) in used {
         places.entry((&facts.node.system, "")).or_default().push(*list);
     }
-    for (facts, database) in all.iter().flat_map(|facts| facts.databases.iter().map(move |it| (facts, it))) {
-        places.entry((&facts.node.system, &database.name)).or_default().extend(database.portable);
+    let primaries = all.iter().filter(|facts| !facts.node.is_standby);
+    for (facts, inside) in primaries.flat_map(|facts| facts.databases.iter().map(move |it| (facts, it))) {
+        places.entry((&facts.node.identity, &inside.name)).or_default().extend(inside.portable);
     }
     let is_twice = |shard: &Shard| {
         let has = |lists: &&Vec<ShardSet>| lists.iter().any(|list| list.contains(*shard));
@@ -163,26 +159,21 @@ fn overlaps(used: &[(&Facts, ShardSet)]) -> Vec<Finding> {
     used.iter().enumerate().filter_map(overlap).collect()
 }
 
-/// Epochs that differ: of a standby from its primaries, or all primaries, and of a primary from those before it.
+/// Epochs that differ from those of servers before.
 fn epochs(all: &[Facts]) -> Vec<Finding> {
     let epoch = |facts: &Facts| facts.state.as_ref().filter(|_| is_used(facts, all))?.epoch_ms;
     let text = |ms: i64| {
         let second = idgen_ids::epoch::utc(ms).filter(|_| ms % 1000 == 0);
         second.unwrap_or_else(|| format!("{ms} ms"))
     };
-    let differs = |facts: &Facts| {
+    let differs = |(place, facts): (usize, &Facts)| {
         let own = epoch(facts)?;
-        let others = all.iter().take_while(|other| facts.node.is_standby || !ptr::eq(*other, facts));
-        let primaries = others.filter(|other| !other.node.is_standby);
-        // What its own one and another differ in is a finding of theirs.
-        let may_be_own = |other: &&Facts| facts.node.is_standby && other.node.system == facts.node.system;
-        let has_own = primaries.clone().any(|other| may_be_own(&other) && epoch(other).is_some());
-        let primaries = primaries.filter(|other| !has_own || may_be_own(other));
-        let others = primaries.filter_map(|other| Some((other, epoch(other).filter(|ms| *ms != own)?)));
+        let before = all[..place].iter();
+        let others = before.filter_map(|other| Some((other, epoch(other).filter(|ms| *ms != own)?)));
         let others: Vec<_> = others.map(|(other, ms)| format!("{} on {}", text(ms), other.name)).collect();
         (!others.is_empty()).then(|| facts.found(EPOCH_DIFFERS, &[&text(own), &some(&others)]))
     };
-    all.iter().filter_map(differs).collect()
+    all.iter().enumerate().filter_map(differs).collect()
 }
 
 #[cfg(test)]
@@ -320,7 +311,7 @@ mod tests {
         // One that shows no epoch says nothing of its standby's.
         let [_, standby, other] = honest();
         let found = found(&[server("m", false, 0.0), receiving(None, standby), other]);
-        assert!(found.contains(&"epoch-differs s".into()), "{found:?}");
+        assert!(found.contains(&"epoch-differs o".into()), "{found:?}");
         for (identity, is_standby, timeline, shards, epoch) in [
             ("liar", false, 0, "0-9", 5),
             ("p", false, 0, "0-9", 5),
@@ -337,17 +328,19 @@ mod tests {
         }
     }
 
-    /// Promise: a cluster that has minted counts, even if no database has the extension any more.
+    /// Promise: a cluster that has minted or could counts, even if no database has the extension.
     #[test]
-    fn what_was_minted_counts_without_the_extension() {
-        let with = |name: &str, mark_ms| {
+    fn what_mints_without_the_extension_counts() {
+        let with = |name: &str, mark_ms, is_preloaded| {
             let mut facts = minting("0-9", 0, of_system(name, server(name, false, 0.0)));
-            facts.preloads = [true; 2];
+            facts.preloads = [is_preloaded; 2];
             facts.state.as_mut().expect("a state").mark_ms = mark_ms;
             facts
         };
-        assert!(found(&[with("a", Some(1)), with("b", None)]).is_empty());
-        assert_eq!(found(&[with("a", Some(1)), with("b", Some(1))]), ["lists-overlap b"]);
+        let used = || with("a", Some(1), true);
+        assert!(found(&[used(), with("b", None, false)]).is_empty());
+        assert_eq!(found(&[used(), with("b", None, true)]), ["lists-overlap b"]);
+        assert_eq!(found(&[used(), with("b", Some(1), false)]), ["not-preloaded b", "lists-overlap b"]);
     }
 
     /// Promise: a standby that receives nothing is not taken for another machine that receives WAL under its name.

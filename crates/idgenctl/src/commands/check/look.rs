@@ -99,6 +99,7 @@ fn facts(server: &Server, session: Result<Session>) -> Result<Facts> {
         ids_per_second: None,
         prepared: row.number(3).zip(row.number(4)),
         synchronous: cut(&row.string(2)),
+        moving: Begun::all(&session)?.into_iter().map(|begun| begun.schema).collect(),
         shards_set: shards_set(&session)?,
         databases: databases(server, &session, clock.most - clock.least)?,
         shards,
@@ -196,7 +197,7 @@ fn inside(server: &Server, database: &str, oid: &str, limit: Duration) -> Result
         "SELECT (SELECT extversion FROM pg_extension WHERE extname = 'idgen'),
                 to_regclass('pg_catalog.pg_dist_partition') IS NOT NULL",
     )?;
-    let extension = rows.row(0).text(0).map(|text| library::version(&text));
+    let extension = rows.row(0).text(0);
     let portable = Some(columns::portable_shards(&session)?).filter(|shards| *shards != ShardSet::NONE);
     let of_citus = if rows.row(0).is_true(1) {
         "SELECT logicalrelid::oid FROM pg_catalog.pg_dist_partition"
@@ -216,6 +217,5 @@ fn inside(server: &Server, database: &str, oid: &str, limit: Duration) -> Result
     for column in columns.iter_mut().filter(|column| of_citus.contains(&column.relation)) {
         column.shards.clear();
     }
-    let moving = Begun::all(&session)?.into_iter().map(|begun| begun.schema).collect();
-    Ok(Database { extension, columns, portable, moving, ..Database::default() })
+    Ok(Database { extension, columns, portable, ..Database::default() })
 }

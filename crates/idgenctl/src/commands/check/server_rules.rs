@@ -42,6 +42,8 @@ pub fn judge(facts: &Facts, needs_idgen: bool) -> Vec<Finding> {
     if !needs_idgen {
         return found;
     }
+    let moving = facts.moving.iter().filter(|_| !facts.node.is_standby);
+    found.extend(moving.map(|schema| facts.found(MOVE_NOT_ENDED, &[&quoted(schema)])));
     let prepared = facts.prepared.map(|(count, age_s)| (count, span(age_s)));
     found.extend(prepared.map(|(count, age)| facts.found(PREPARED_TRANSACTIONS, &[&count, &age])));
     let Some(state) = &facts.state else {
@@ -110,17 +112,18 @@ fn in_database(
     set: &HashSet<(&str, &str)>,
     twice: &ShardSet,
 ) -> Vec<Finding> {
-    let Database { not_seen, extension, columns, portable, moving, .. } = database;
+    let Database { not_seen, extension, columns, portable, .. } = database;
     let mut found = Vec::from_iter(not_seen.as_ref().map(|why| facts.found(DATABASE_NOT_SEEN, &[why])));
     let versions = extension.as_ref().zip(facts.state.as_ref().map(|state| &state.version));
     let differ = versions.filter(|(own, of_library)| own != of_library);
-    found.extend(differ.map(|(own, of_library)| facts.found(UPDATE_OUTSTANDING, &[own, of_library])));
+    found.extend(
+        differ.map(|(own, of_library)| facts.found(UPDATE_OUTSTANDING, &[&said(own), &said(of_library)])),
+    );
     let shared = portable.as_ref().and_then(|shards| common(shards, twice));
     found.extend(shared.map(|shards| facts.found(PORTABLE_EDITION, &[&shards])));
     let lacks = columns.iter().map(|column| &column.lacks).filter(|text| !text.is_empty());
     let lacks = Vec::from_iter(lacks.collect::<BTreeSet<_>>().into_iter().map(|text| said(text)));
     found.extend((!lacks.is_empty()).then(|| facts.found(RIGHTS_MISSING, &[&some(&lacks)])));
-    found.extend(moving.iter().map(|schema| facts.found(MOVE_NOT_ENDED, &[&quoted(schema)])));
 
     let of_columns = |kind, describe: &dyn Fn(&Column) -> Option<String>| {
         let texts: Vec<String> = columns.iter().filter_map(describe).collect();

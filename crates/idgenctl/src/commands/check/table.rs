@@ -123,7 +123,7 @@ kinds! {
     // The library.
     LIBRARY_MISSING: "library-missing", Error, Any, "the library of idgen does not show its state: {}",
         "Install the version that the rest of the cluster has.";
-    LIBRARY_FAILS: "library-fails", Error, Any, "nothing is minted here: {} ({})",
+    LIBRARY_FAILS: "library-fails", Error, Any, "its library says {} ({})",
         "Run idgenctl enable, once its clock is right. Leave a router that must not mint out of the fleet.";
     VERSIONS_DIFFER: "versions-differ", Warning, Any,
         "its library is of version {}, and that of {}, which may be its primary, of {}",

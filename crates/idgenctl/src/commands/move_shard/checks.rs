@@ -1,5 +1,8 @@
 //! Checks that run while clients keep working. They change nothing.
 
+use std::ptr;
+use std::time::Duration;
+
 use idgen_ids::shard_set::ShardSet;
 
 use super::lists;
@@ -7,11 +10,12 @@ use super::names::{look_for, shown};
 use super::plan::Plan;
 use super::rights::USED;
 use super::sides::{Place, Side};
+use crate::commands::marker::{self, Begun};
 use crate::connection::session::Session;
 use crate::idgen::columns::{self, Column};
-use crate::idgen::library;
+use crate::idgen::library::{self, State};
 use crate::terminal::error::{Error, Result, refuse_any, refused};
-use crate::terminal::output::note;
+use crate::terminal::text::{name, said};
 use crate::topology::cluster::{Node, unknown_standbys};
 
 /// How far a move has got that can be continued.
@@ -34,34 +38,24 @@ pub fn state(plan: &Plan<'_>) -> Result<Option<At>> {
     let (here, there) = (names.on(&source)?, names.on(&target.session()?)?);
     let is_closed = names.kept(&source)?.is_some();
     let kept = names.kept(&target.session()?)?;
-    // The comment of the copy alone proves nothing, because the copy's owner can write it.
-    let may_be_copy = there == [&*names.moving] && kept.as_ref() == Some(&plan.names.mark);
-    let has_copy = may_be_copy && plan.comment_on(target, &names.moving)?.as_ref() == Some(&plan.names.mark);
-    let own = plan.marker(false);
-    let other = plan.others.iter().find(|(_, it)| it.schema == own.schema || it.shard == own.shard);
-    let is_free = there.is_empty() || has_copy;
+    let may_be_copy = there == [&*names.moving] && names.is_reserved(&target.session()?)?;
+    let is_free = there.is_empty() || may_be_copy;
     let found = format!("the source has {}, the target has {}", shown(&here), shown(&there));
     match &plan.begun {
-        None if plan.arguments.finish => match here.contains(&names.moved) && there.contains(&names.schema) {
-            true => Ok(None),
-            false => Err(no_move(plan, &here)),
-        },
+        None if plan.arguments.finish => {
+            let is_over = is_closed && here == [&*names.moved] && there == [&*names.schema];
+            if is_over { Ok(None) } else { Err(no_move(plan, &here)) }
+        }
         // It may belong to a move from another server that claims to be the source.
         None if here == [&*names.schema] && kept.is_some() => refused(
-            format!("the target has an empty schema {}: {}", names.schema, kept.unwrap_or_default()),
+            format!("the target has an empty schema {}: {}", names.schema, said(&kept.unwrap_or_default())),
             format!(
                 "If it is of this move, run the same command with --undo. If it is of one that has ended, and no client looks \
                  for tables there, run on it: DROP SCHEMA {};",
                 Session::identifier(&names.schema)
             ),
         ),
-        None if here == [&*names.schema] && there.is_empty() => match other {
-            None => Ok(Some(At::Open)),
-            Some((server, _)) => refused(
-                format!("a move of {} or its shard from {} has not ended", names.schema, server.name),
-                "If clients have really used the schema there, first finish that move with --finish.",
-            ),
-        },
+        None if here == [&*names.schema] && there.is_empty() => Ok(Some(At::Open)),
         None => refused(
             found,
             format!(
@@ -77,7 +71,7 @@ pub fn state(plan: &Plan<'_>) -> Result<Option<At>> {
             },
         ),
         Some(begun) if begun.to != plan.to => refused(
-            format!("the move was to another server or database, {}", begun.to),
+            format!("the move was to another server or database, {}", said(&begun.to)),
             "Name that server and that database with --to. If it no longer exists, run the same command with --undo.",
         ),
         Some(begun) if begun.opened && there == [&*names.schema] => {
@@ -94,9 +88,9 @@ pub fn state(plan: &Plan<'_>) -> Result<Option<At>> {
             "the target has lost its copy of the schema",
             format!(
                 "Schema {} of the source may have the only rows: do not drop it. If the tables have another schema on the target \
-                 now, or have moved on to another server, the move ends when you drop schema {} of the source.",
+                 now, or have moved on to another server, end the move on the source: {};",
                 Session::identifier(&names.moved),
-                begun.marker()
+                begun.remove()
             ),
         ),
         // It may have the only rows.
@@ -106,7 +100,7 @@ pub fn state(plan: &Plan<'_>) -> Result<Option<At>> {
         }
         Some(begun) if !begun.opened && is_closed && is_free => Ok(Some(At::Moving)),
         Some(begun) if !begun.opened && here.contains(&names.schema) && is_free => Ok(Some(At::Open)),
-        Some(_) => refused(found, "Drop or rename what is not part of this move."),
+        Some(_) => refused(found, "Rename what is not part of this move. It may have the only rows."),
     }
 }
 
@@ -164,11 +158,7 @@ pub fn lists(plan: &Plan<'_>, at: At) -> Result {
             "Ids of one epoch would be repeated, or in the wrong order, under another.",
         );
     }
-    refuse_any(
-        &plan.minting.join(", "),
-        format!("other servers may mint for shard {shard}"),
-        "Find out which server has the shard, and take it out of the lists of all others. An empty list means all.",
-    )?;
+    elsewhere(plan)?;
     let list = lists::of(source)?;
     if matches!(at, At::Open | At::Moving) && lists::of(target)?.contains(plan.shard) {
         return refused(
@@ -185,36 +175,80 @@ pub fn lists(plan: &Plan<'_>, at: At) -> Result {
     lists::changed(plan, source, ShardSet::without).map(drop)
 }
 
-/// Nothing else may mint for the shard, in any database, and nothing outside the schema may depend on it.
+/// No other server may mint for the shard, or get it by a move that has not ended. What a move has taken from the list of
+/// one and not yet given to another has a marker, so markers are read before lists.
+pub fn elsewhere(plan: &Plan<'_>) -> Result {
+    let (own, shard) = (plan.marker(false), i32::from(plan.shard).to_string());
+    // The schema may be closed by now.
+    let limit = Some(Duration::from_secs(10));
+    let quick = |place: &Place<'_>| place.any_session().inspect(|session| session.set_patience(limit));
+    let is_other = |it: &Begun| it.shard == own.shard && (&it.schema, &it.from) != (&own.schema, &own.from);
+    // The name on a target, without an OID: a hostile source shows one of two runs no marker of the other.
+    let gets_it = |kept: &String| kept.split(' ').count() == 5 && kept.split(' ').nth(2) == Some(&*shard);
+    let mut moving = Vec::new();
+    let sides = [&plan.source, &plan.target].into_iter().filter(|side| side.is_reached);
+    for place in sides.map(Side::primary).chain(&plan.others) {
+        let session = quick(place)?;
+        let is_target = plan.arguments.undo || ptr::eq(place, plan.target.primary());
+        let is_kept = !is_target && marker::kept(&session)?.values().any(gets_it);
+        let is_moving = is_kept || Begun::all(&session)?.iter().any(is_other);
+        moving.extend(is_moving.then_some(&*place.server.name));
+    }
+    refuse_any(
+        &moving.join(", "),
+        format!("moves of shard {shard} have not ended on"),
+        format!("Finish or undo it. If its database is gone, run there: {};", own.remove()),
+    )?;
+    // Without the library, or if it has never been used, a server mints for none.
+    let is_used = |it: &State| it.preloaded || it.mark_ms.is_some();
+    let mut minting = Vec::new();
+    for place in &plan.others {
+        let missing = |error: Error| if error.code() == "58P01" { Ok(None) } else { Err(error) };
+        let list =
+            library::state(&quick(place)?).or_else(missing)?.filter(is_used).and_then(|it| it.shards());
+        minting.extend(list.is_some_and(|list| list.contains(plan.shard)).then_some(&*place.server.name));
+    }
+    refuse_any(
+        &minting.join(", "),
+        format!("other servers may mint for shard {shard}"),
+        "Find out which server has the shard, and take it out of the lists of all others. An empty list means all.",
+    )
+}
+
+/// Nothing else may mint for the shard, in any database.
 pub fn surroundings(plan: &Plan<'_>) -> Result {
     let source = plan.source.primary();
     let own = source.value("SELECT current_database()", &[])?;
     let mut others = Vec::new();
-    let is_own = |column: &Column, database: &str| database == own && plan.names.has(&column.schema);
-    for (place, is_source) in [(source, true), (plan.target.primary(), false)] {
-        for row in place.query("SELECT datname FROM pg_database WHERE datallowconn", &[])?.iter() {
+    for place in [source, plan.target.primary()].into_iter().chain(&plan.others) {
+        let databases = "SELECT datname FROM pg_database
+                         WHERE (datallowconn OR datname <> 'template0') AND datconnlimit <> -2";
+        for row in place.query(databases, &[])?.iter() {
             let database = row.string(0);
             let look = place.session_in(Some(&database)).and_then(|session| {
                 Ok((columns::minting(&session)?, columns::portable_shards(&session)?.contains(plan.shard)))
             });
-            let (minting, is_portable) = look.unwrap_or_else(|error| {
-                note(format!("database {database} of {} cannot be examined: {error}", place.role));
-                Default::default()
-            });
+            let (minting, is_portable) = look.or_else(|error| match error {
+                Error::Interrupted => Err(error),
+                error => refused(
+                    format!("database {} of {} cannot be examined: {error}", name(&database), place.role),
+                    "It may mint for the shard. Have its owner end what is in the way, and try again.",
+                ),
+            })?;
+            let schemas = [&plan.names.schema, &plan.names.moving];
+            let is_own = |column: &Column| database == own && schemas.contains(&&column.schema);
             let minting = minting.iter().filter(|column| column.shards.contains(&plan.shard.into()));
-            let minting = minting.filter(|column| is_source && !is_own(column, &database));
-            others.extend(minting.map(|column| format!("{column} in database {database}")));
-            others.extend(
-                is_portable.then(|| format!("the portable edition in database {database} of {}", place.role)),
-            );
+            let minting = minting.filter(|column| ptr::eq(place, source) && !is_own(column));
+            let there = format!("in database {} of {}", name(&database), place.role);
+            others.extend(minting.map(|column| format!("{column} {there}")));
+            others.extend(is_portable.then(|| format!("the portable edition {there}")));
         }
     }
     refuse_any(
         &others.join(", "),
         format!("others mint for shard {}", i32::from(plan.shard)),
         "Give them another shard, or move them into the schema. Only one edition may mint for a shard.",
-    )?;
-    ties(&source.session()?, &plan.names.schema)
+    )
 }
 
 pub fn ties(session: &Session, schema: &str) -> Result {
@@ -230,7 +264,7 @@ pub fn ties(session: &Session, schema: &str) -> Result {
 /// objects in it that would not be moved; parents and children; foreign keys that change rows; members of an extension;
 /// subscriptions.
 const TIES: &str = "
-    SELECT string_agg(DISTINCT what, ', ')
+    SELECT string_agg(DISTINCT quote_literal(what), ', ')
     FROM (SELECT pg_describe_object(classid, objid, 0)
           FROM (SELECT d.classid, d.objid FROM used JOIN pg_depend AS d ON refclassid = used.classid AND refobjid = used.objid
                 WHERE d.deptype = 'n' AND (d.classid, d.objid) NOT IN (SELECT * FROM used)

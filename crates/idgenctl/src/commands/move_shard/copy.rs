@@ -16,6 +16,7 @@ use crate::connection::session::Session;
 use crate::terminal::error::{Error, Result, refused};
 use crate::terminal::output::note;
 use crate::terminal::signals;
+use crate::terminal::text::said;
 
 /// Refuses an old pg_dump, with which a name with a line break, or a hostile server, could run commands in psql.
 pub fn check_programs() -> Result {
@@ -193,12 +194,12 @@ fn dump_into(plan: &Plan<'_>, options: &[&str], last: &str, is_trial: bool) -> R
 }
 
 /// What psql reads after the dump, with a statement. It runs commands there, and how it reads literals is up to the servers,
-/// of which one may be hostile. So the statement is in hexadecimal, and psql does not read the result.
+/// of which one may be hostile: so the statement is in hexadecimal, and psql does not read the result.
 fn ending(statement: &str, is_trial: bool) -> String {
     let hex: String = statement.bytes().map(|byte| format!("{byte:02x}")).collect();
     let end = if is_trial { "ROLLBACK" } else { "COMMIT" };
     let sql = format!("SELECT convert_from(decode('{hex}', 'hex'), 'UTF8') \\gexec");
-    format!("SET standard_conforming_strings = on;\n{sql}\n{end};\n")
+    format!("SET standard_conforming_strings = on;\nSET search_path = pg_catalog, pg_temp;\n{sql}\n{end};\n")
 }
 
 /// Shows what the copy does, or waits for. Returns whether it waits for a lock.
@@ -212,7 +213,7 @@ fn show_progress(plan: &Plan<'_>) -> Result<bool> {
         for row in session.query(at_work, &[&place.name, &plan.owner])?.iter() {
             let cause = session.cause(row.number(0).unwrap_or(0))?;
             let cause = cause.map(|cause| format!(", waits for {cause}")).unwrap_or_default();
-            note(format!("{}: {}{cause}", place.role, row.string(1)));
+            note(format!("{}: {}{cause}", place.role, said(&row.string(1))));
             waits |= row.is_true(2);
         }
     }

@@ -16,7 +16,7 @@ use crate::terminal::error::{Error, Result, refused};
 use crate::terminal::output::note;
 
 pub fn of(place: &Place<'_>) -> Result<ShardSet> {
-    let state = library::state(&place.session()?)?.filter(|state| state.preloaded);
+    let state = library::state(&place.any_session()?)?.filter(|state| state.preloaded);
     state.and_then(|state| state.shards()).ok_or_else(|| {
         let what = "does not preload idgen, or its list of shards is invalid or, with Citus, empty";
         Error::refused(format!("{} {what}", place.role), "Run idgenctl check.")
@@ -58,10 +58,11 @@ pub fn tell_program(plan: &Plan<'_>, turn: &Turn, side: &Side<'_>, change: Chang
 
 /// Changes the setting on a server, unless the program does, and waits until the postmaster has signaled every backend.
 pub fn set(plan: &Plan<'_>, turn: &Turn, side: &Side<'_>, place: &Place<'_>, change: Change) -> Result {
-    let list = changed(plan, place, change)?;
     let has_program = plan.arguments.set_list.is_some();
+    // A hostile server may keep this waiting, so the list is read afterwards.
+    let session = turn.session(side, place)?;
+    let list = changed(plan, place, change)?;
     if !has_program {
-        let session = turn.session(side, place)?;
         session.run(&format!("ALTER SYSTEM SET idgen.allowed_shards = '{list}'"))?;
         session.run("SELECT pg_reload_conf()")?;
     }
@@ -73,7 +74,7 @@ pub fn set(plan: &Plan<'_>, turn: &Turn, side: &Side<'_>, place: &Place<'_>, cha
     }
     refused(
         format!("idgen.allowed_shards did not become \"{list}\" on {}", place.role),
-        "Look for another line that sets it: SELECT * FROM pg_file_settings;",
+        "Look for another line that sets it: SELECT * FROM pg_catalog.pg_file_settings;",
     )
 }
 

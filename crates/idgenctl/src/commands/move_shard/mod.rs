@@ -26,7 +26,7 @@ use std::time::Duration;
 use idgen_ids::shard_set::ShardSet;
 
 use self::checks::At;
-use self::names::{discard, set_comment};
+use self::names::set_comment;
 use self::plan::Plan;
 use self::run::{Run, Stage, Turn};
 use self::sides::Servers;
@@ -37,6 +37,7 @@ use crate::idgen::library;
 use crate::terminal::error::{Error, Result, refused};
 use crate::terminal::output::{self, note};
 use crate::terminal::signals;
+use crate::terminal::text::name;
 use crate::topology::fleet;
 
 pub fn run(cli: &Cli, arguments: &Arguments) -> Result<u8> {
@@ -47,7 +48,7 @@ pub fn run(cli: &Cli, arguments: &Arguments) -> Result<u8> {
     let as_owner = [servers.from(), servers.to()].map(|server| server.as_role(&owner));
     let plan = Plan::of(cli, arguments, &servers, &as_owner)?;
     let turn = Turn::take(&plan)?;
-    if Begun::of(&plan.source.primary().session()?, &plan.names.schema)? != plan.begun {
+    if Begun::of(&plan.source.primary().session()?, &plan.names.schema, &plan.names.from)? != plan.begun {
         return refused("another run has changed the state of the move", "Run the same command again.");
     }
     let mut run = Run { plan: &plan, turn, stage: Stage::Unchanged };
@@ -76,8 +77,9 @@ impl Run<'_> {
             checks::settings(plan, side)?;
         }
         checks::lists(plan, at)?;
-        if at == At::Open {
+        if matches!(at, At::Open | At::Moving) {
             checks::surroundings(plan)?;
+            checks::ties(&plan.source.primary().session()?, &plan.names.schema)?;
             rights::check_roles(plan)?;
         }
         self.show()?;
@@ -104,7 +106,7 @@ impl Run<'_> {
                 "{}: {}, database {}, standbys: {}, idgen.allowed_shards: {before} -> {after}",
                 place.role,
                 place.server.name,
-                place.value("SELECT current_database()", &[])?,
+                name(&place.value("SELECT current_database()", &[])?),
                 if standbys.is_empty() { "none".into() } else { standbys.join(", ") }
             ));
             if place.has_patroni {
@@ -167,9 +169,11 @@ impl Run<'_> {
         note("opening it on the target and its standbys");
         let begun = plan.marker(true);
         let comment = plan.comment_on(source, &names.moving)?.or(plan.comment_on(source, &names.moved)?);
+        let comment = comment.filter(|text| !text.starts_with("idgenctl move "));
+        checks::elsewhere(plan)?;
         if let Some(locks) = locks {
             if names.on(&target.session()?)?.contains(&names.schema) {
-                return refused(format!("the target now has schema {}", names.schema), "Drop or rename it.");
+                return refused(format!("the target now has schema {}", names.schema), "Rename that one.");
             }
             // A standby may have been added in the meantime, or a list changed.
             checks::standbys(&plan.source)?;
@@ -184,7 +188,7 @@ impl Run<'_> {
             }
             let session = source.session()?;
             session.run(&format!("BEGIN; {}", begun.write()))?;
-            names.rename_closed(&session, &names.moved, names.kept(&session)?)?;
+            names.rename_closed(&session, &names.moved, names.kept(&session)?, "")?;
             self.turn.prove(&plan.source)?;
             locks.run("SELECT")?;
             session.set_patience(None);
@@ -199,7 +203,7 @@ impl Run<'_> {
         library::reopen(&session, plan.shard)?;
         if at != At::Complete {
             session.run("BEGIN")?;
-            names.give_back(&session)?;
+            names.give_back(&session, &plan.owner)?;
             session.run(&format!("{}; COMMIT", set_comment(&names.schema, &comment.unwrap_or_default())))?;
         }
         let set = |place| lists::set(plan, &self.turn, &plan.target, place, ShardSet::with);
@@ -213,7 +217,7 @@ impl Run<'_> {
         // Another run may have continued, and even moved it back.
         self.turn.prove(&plan.target)?;
         let session = self.turn.session(&plan.source, source);
-        if let Err(error) = session.and_then(|session| discard(&session, &begun.marker())) {
+        if let Err(error) = session.and_then(|session| session.run(&begun.remove())) {
             self.turn.prove(&plan.target)?;
             note(format!("{error}. When the source is back, run the same command with --finish"));
         }

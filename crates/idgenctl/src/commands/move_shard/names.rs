@@ -16,39 +16,19 @@ pub fn rename(from: &str, to: &str) -> String {
     format!("ALTER SCHEMA {} RENAME TO {}", Session::identifier(from), Session::identifier(to))
 }
 
-/// Statements that rename an empty schema that cannot be dropped: any role may create temporary objects that use it.
-fn set_aside(schema: &str) -> String {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let aside = format!("idgenctl_left_{}", now.as_micros());
-    format!("{}; {}", rename(schema, &aside), set_comment(&aside, ""))
-}
-
-/// Drops an empty schema, or sets it aside.
-pub fn discard(session: &Session, schema: &str) -> Result {
-    session.run(&format!("DROP SCHEMA {}", Session::identifier(schema))).map(drop).or_else(|error| {
-        if error.code() != "2BP01" {
-            return Err(error);
-        }
-        note(format!("{error}. It remains as an empty schema named idgenctl_left..."));
-        session.run(&set_aside(schema)).map(drop)
-    })
-}
-
 /// The names before, during and after a move.
 pub struct Names {
     pub schema: String,
     pub moving: String,
     pub moved: String,
+    /// The system identifier of the source, and the OID of its database.
+    pub from: String,
     /// The comment of the copy, and of the empty schemas that keep the name, and the application_name of sessions. It
     /// has the shard as its third word. Both servers may have one system identifier.
     pub mark: String,
 }
 
 impl Names {
-    pub fn has(&self, schema: &str) -> bool {
-        [&self.schema, &self.moving, &self.moved].into_iter().any(|name| name == schema)
-    }
-
     /// Those that exist in a database, except one that is only kept.
     pub fn on(&self, session: &Session) -> Result<Vec<String>> {
         let rows = session.query(
@@ -64,7 +44,7 @@ impl Names {
         Ok(marker::kept(session)?.remove(&self.schema))
     }
 
-    /// Whether a move is at work on the target, or has broken off there.
+    /// Whether this move is at work on the target, or has broken off there.
     pub fn is_reserved(&self, session: &Session) -> Result<bool> {
         Ok(self.kept(session)?.as_ref() == Some(&self.mark))
     }
@@ -78,36 +58,47 @@ impl Names {
         session.run(&format!("{kept}; {}", set_comment(&self.schema, &self.mark))).map(drop)
     }
 
-    /// Gives the closed schema its name again, in the session's transaction.
-    pub fn give_back(&self, session: &Session) -> Result {
-        session.run("SAVEPOINT kept")?;
-        let (kept, name) = (self.kept(session)?, Session::identifier(&self.schema));
-        match kept.as_ref().map(|_| session.run(&format!("DROP SCHEMA {name}"))) {
-            Some(Err(error)) if error.code() == "2BP01" => {
-                session.run(&format!("ROLLBACK TO kept; {}", set_aside(&self.schema)))?;
-                note("a schema named idgenctl_left... remains, because something depends on it, or is in it");
+    /// Drops the empty schema that keeps the name, in the session's transaction, or sets it aside if something uses it.
+    pub fn release(&self, session: &Session) -> Result {
+        let name = Session::identifier(&self.schema);
+        match session.run(&format!("SAVEPOINT kept; SET LOCAL lock_timeout = '10s'; DROP SCHEMA {name}")) {
+            Err(error) if error.code() == "2BP01" => {
+                let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                let aside = format!("idgenctl_left_{}", now.as_micros());
+                note(format!("schema {aside} remains: something depends on it, or is in it"));
+                let rename = rename(&self.schema, &aside);
+                session.run(&format!("ROLLBACK TO kept; {rename}; {}", set_comment(&aside, ""))).map(drop)
             }
-            dropped => dropped.transpose().map(drop)?,
+            released => released.map(drop),
         }
-        self.rename_closed(session, &self.schema, kept)
     }
 
-    /// Renames the closed schema, in the session's transaction. Its owner may have renamed it, and another role may have
-    /// taken the name, but not the OID, with which the comment `kept` on the source ends.
-    pub fn rename_closed(&self, session: &Session, name: &str, kept: Option<String>) -> Result {
+    /// Gives the closed schema or its copy, which `owner` has restored, the name again, in the session's transaction.
+    pub fn give_back(&self, session: &Session, owner: &str) -> Result {
+        let kept = self.kept(session)?;
+        kept.iter().try_for_each(|_| self.release(session))?;
+        self.rename_closed(session, &self.schema, kept, owner)
+    }
+
+    /// Renames it, in the session's transaction. Its owner may have renamed it, and another role may have taken the name,
+    /// but not the OID with which the comment `kept` on the source ends, nor a role of `owner`.
+    pub fn rename_closed(&self, session: &Session, name: &str, kept: Option<String>, owner: &str) -> Result {
         session.run(&rename(&self.moving, name))?;
         let oid = kept.as_ref().and_then(|kept| kept.split(' ').nth(5)).unwrap_or_default();
-        let sql = "SELECT $2 IN ('', oid::text) FROM pg_namespace WHERE nspname = $1";
-        if session.value(sql, &[name, oid])? == "t" {
+        let sql = "SELECT $2 IN ('', n.oid::text) AND ($3 = '' OR EXISTS (
+                       SELECT FROM pg_roles AS r WHERE rolname = $3 AND pg_has_role(r.oid, nspowner, 'MEMBER')))
+                   FROM pg_namespace AS n WHERE nspname = $1";
+        if session.value(sql, &[name, oid, owner])? == "t" {
             return Ok(());
         }
-        let what = format!("{} is another schema than the one that was closed", self.moving);
-        refused(what, "Rename it, and the one that was closed back, and run the same command with --undo.")
+        let (moving, server) = (&self.moving, session.server());
+        let what = format!("{moving} on {server} is not the schema that moves, but of another role");
+        refused(what, "Give both their names back, and run --undo or, if the target may mint, --finish.")
     }
 
     /// Renames the schema so that clients no longer find it, and keeps its name, in the session's transaction.
     pub fn take(&self, session: &Session) -> Result {
-        let oid = session.value("SELECT oid FROM pg_namespace WHERE nspname = $1", &[&self.schema])?;
+        let oid = session.value("SELECT quote_ident($1)::regnamespace::oid", &[&self.schema])?;
         let (away, kept) = (rename(&self.schema, &self.moving), new_schema(session, &self.schema)?);
         let mark = set_comment(&self.schema, &format!("{} {oid}", self.mark));
         session.run(&format!("{away}; {kept}; {mark}")).map(drop)
@@ -118,8 +109,9 @@ impl Names {
 pub fn look_for(moving: &str, begun: &Begun) -> String {
     format!(
         "If its owner has renamed the schema there, rename it to {moving}, and run the same command with --undo. If it is \
-         gone, drop the schema {} there: then no server has the shard.",
-        begun.marker()
+         gone, run there: {}; DROP SCHEMA {}; then no server has the shard.",
+        begun.remove(),
+        Session::identifier(&begun.schema)
     )
 }
 

@@ -10,7 +10,7 @@ use crate::cli::{Cli, Move as Arguments};
 use crate::commands::marker::Begun;
 use crate::connection::server::Server;
 use crate::connection::session::Session;
-use crate::idgen::{columns, library};
+use crate::idgen::columns;
 use crate::terminal::error::{Error, Result, refused};
 use crate::terminal::text::plain;
 use crate::topology::fleet::Member;
@@ -28,10 +28,8 @@ pub struct Plan<'a> {
     pub to: String,
     /// Servers that an undo cannot reach.
     pub away: Vec<&'a Server>,
-    /// Moves from other servers that have not ended.
-    pub others: Vec<(&'a Server, Begun)>,
-    /// Other servers whose lists have the shard.
-    pub minting: Vec<String>,
+    /// All other servers.
+    pub others: Vec<Place<'a>>,
     /// Source and target, as the owner of the schema.
     pub as_owner: [Place<'a>; 2],
     /// The name of that role; empty if it is not known.
@@ -54,68 +52,47 @@ impl<'a> Plan<'a> {
         if plain(&schema) != schema {
             return Err(Error::Usage("the name of the schema has characters that hints cannot show".into()));
         }
-        let mut names = Names { schema, moving, moved, mark: String::new() };
-        let ([source, target], away, members) = servers.find(arguments.undo)?;
+        let mut names = Names { schema, moving, moved, from: String::new(), mark: String::new() };
+        let ([source, mut target], away, mut members) = servers.find(arguments.undo)?;
         let (session, system) = (&source[0].session, &source[0].node.system);
-        let begun = Begun::of(session, &names.schema)?;
-        let shard = find_shard(session, &names, begun.as_ref(), arguments.shard)?;
-        let (mut others, mut minting) = (Vec::new(), Vec::new());
-        for member in members.iter().chain(target.first()).filter(|_| !arguments.undo) {
-            let moves = Begun::all(&member.session)?.into_iter();
-            others.extend(moves.map(|begun| (member.server, begun)));
-        }
-        for Member { server, session, .. } in members.iter().filter(|_| !arguments.undo) {
-            // Without the library, or if it has never been used, it mints for none.
-            let state = match library::state(session) {
-                Err(error) if error.code() == "58P01" => None,
-                state => state?.filter(|state| state.preloaded || state.mark_ms.is_some()),
-            };
-            let has_it = state.and_then(|state| state.shards()).is_some_and(|list| list.contains(shard));
-            minting.extend(has_it.then(|| server.name.clone()));
-        }
         let place = |system: &str, session: &Session| {
             let oid = session.value("SELECT oid FROM pg_database WHERE datname = current_database()", &[])?;
             Ok(format!("{system}/{}", oid.parse::<u32>().unwrap_or_default()))
         };
-        names.mark = format!("idgenctl move {} of {}", i32::from(shard), place(system, session)?);
+        names.from = place(system, session)?;
+        let begun = Begun::of(session, &names.schema, &names.from)?;
+        let shard = find_shard(session, &names, begun.as_ref(), arguments.shard)?;
+        names.mark = format!("idgenctl move {} of {}", i32::from(shard), names.from);
         let to = target.first().map(|member| place(&member.node.system, &member.session)).transpose()?;
         // The undo of a move to a server or database that no longer exists leaves this one alone.
         let is_other = |begun: &Begun| arguments.undo && to.as_ref().is_some_and(|to| *to != begun.to);
-        let target = if begun.as_ref().is_some_and(is_other) { &[][..] } else { &target };
+        if begun.as_ref().is_some_and(is_other) {
+            members.append(&mut target);
+        }
+        let other =
+            |it: Member<'a>| Place::new(&*it.server.name, it.server, &names.mark, it.node.has_patroni);
+        let others = members.into_iter().map(other).collect();
         let source = Side::of("source", servers.from(), &source, &names.mark);
-        let target = Side::of("target", servers.to(), target, &names.mark);
+        let target = Side::of("target", servers.to(), &target, &names.mark);
         let as_owner = as_owner.each_ref().map(|server| Place::new("the owner", server, &names.mark, false));
         let owner = match &arguments.owner {
             Some(_) if !arguments.undo => owner_role(&as_owner, [source.primary(), target.primary()])?,
             _ => begun.as_ref().map(|begun| begun.owner.clone()).unwrap_or_default(),
         };
         let to = to.unwrap_or_default();
-        Ok(Plan {
-            cli,
-            arguments,
-            names,
-            shard,
-            begun,
-            source,
-            target,
-            to,
-            away,
-            others,
-            minting,
-            as_owner,
-            owner,
-        })
+        Ok(Plan { cli, arguments, names, shard, begun, source, target, to, away, others, as_owner, owner })
     }
 
     pub fn marker(&self, opened: bool) -> Begun {
-        let (shard, schema) = (i32::from(self.shard) as u16, self.names.schema.clone());
-        Begun { shard, schema, to: self.to.clone(), owner: self.owner.clone(), opened }
+        let (schema, from) = (self.names.schema.clone(), self.names.from.clone());
+        let (shard, to, owner) = (i32::from(self.shard) as u16, self.to.clone(), self.owner.clone());
+        Begun { shard, schema, from, to, owner, opened }
     }
 
     /// The comment of a schema, which may be empty; none if there is no such schema.
     pub fn comment_on(&self, place: &Place<'_>, schema: &str) -> Result<Option<String>> {
         let rows = place.query(
-            "SELECT coalesce(obj_description(oid, 'pg_namespace'), '') FROM pg_namespace WHERE nspname = $1",
+            "SELECT left(obj_description(oid, 'pg_namespace'), 10000) FROM pg_namespace WHERE nspname = $1",
             &[schema],
         )?;
         Ok(rows.iter().next().map(|row| row.string(0)))
@@ -128,8 +105,12 @@ fn find_shard(session: &Session, names: &Names, begun: Option<&Begun>, given: Op
         Some(begun) => [begun.shard.into()].into(),
         None => {
             let minting = columns::minting(session)?;
-            let own = minting.iter().filter(|column| names.has(&column.schema));
-            own.flat_map(|column| column.shards.clone()).collect()
+            let of = |name: &&String| -> BTreeSet<i32> {
+                minting.iter().filter(|it| it.schema == **name).flat_map(|it| it.shards.clone()).collect()
+            };
+            // Before a move, the other names may be those of other roles.
+            let all = [&names.schema, &names.moving, &names.moved];
+            all.iter().map(of).find(|shards| !shards.is_empty()).unwrap_or_default()
         }
     };
     shards.extend(given.map(i32::from));
@@ -151,11 +132,12 @@ fn find_shard(session: &Session, names: &Names, begun: Option<&Begun>, given: Op
 /// The role that copies the schema.
 fn owner_role(owner: &[Place<'_>; 2], places: [&Place<'_>; 2]) -> Result<String> {
     let role = owner[0].value("SELECT current_user", &[])?;
+    let is_superuser = "SELECT EXISTS (SELECT FROM pg_roles WHERE rolsuper AND pg_has_role(oid, 'MEMBER'))";
     for (owner, place) in owner.iter().zip(places) {
         let server = "SELECT concat_ws(' ', current_database(), pg_postmaster_start_time())";
         let is_there = owner.value(server, &[])? == place.value(server, &[])?;
         let is_it = owner.value("SELECT current_user", &[])? == role;
-        if !is_there || !is_it || owner.value("SHOW is_superuser", &[])? == "on" {
+        if !is_there || !is_it || owner.value(is_superuser, &[])? == "t" {
             return refused(
                 format!("--owner does not connect to the database on {} as an ordinary role", place.role),
                 "Give only what differs for the role that owns the schema, such as user=app: one name on both servers.",

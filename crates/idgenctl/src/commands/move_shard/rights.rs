@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use super::plan::Plan;
 use crate::connection::session::Session;
 use crate::terminal::error::{Result, refuse_any};
+use crate::terminal::text::said;
 
 /// The beginning of a query: the objects of the schema `$1` and, if `$2`, those that they use.
 pub const USED: &str = "
@@ -44,15 +45,16 @@ fn refuse_objects_of_others(plan: &Plan<'_>, session: &Session, name: &str) -> R
     let elsewhere = OWNED.map(|(catalog, of)| (catalog, of, "c.oid".to_owned()));
     let owned = inside.into_iter().chain(elsewhere).map(|(catalog, of, schema)| {
         format!(
-            "UNION ALL SELECT classid, objid, {of}owner, {schema} IN (this.schema, 'pg_toast'::regnamespace)
-             FROM this CROSS JOIN used JOIN {catalog} AS c ON classid = '{catalog}'::regclass AND objid = c.oid "
+            "UNION ALL SELECT classid, objid, {of}owner, {schema} = this.schema
+             FROM this CROSS JOIN used JOIN {catalog} AS c ON classid = '{catalog}'::regclass AND objid = c.oid
+             WHERE {schema} <> 'pg_toast'::regnamespace "
         )
     });
     let owned: String = owned.collect();
     let others = session.value(
         &format!(
             "{USED}
-             SELECT string_agg(what, ', ')
+             SELECT string_agg(quote_literal(what), ', ')
              FROM (SELECT DISTINCT format('%s of %s', pg_describe_object(classid, objid, 0), rolname)
                    FROM (SELECT classid, objid, defaclrole, true FROM used JOIN pg_default_acl AS c
                          ON classid = 'pg_default_acl'::regclass AND objid = c.oid
@@ -60,7 +62,7 @@ fn refuse_objects_of_others(plan: &Plan<'_>, session: &Session, name: &str) -> R
                         JOIN this ON true JOIN pg_namespace AS n ON n.oid = this.schema
                         JOIN pg_database ON datname = current_database()
                         JOIN pg_roles AS r ON r.oid = CASE owner WHEN 'pg_database_owner'::regrole THEN datdba ELSE owner END
-                   WHERE NOT (rolsuper AND (classid, objid) <> ('pg_namespace'::regclass::oid, this.schema))
+                   WHERE NOT (rolsuper AND NOT is_inside)
                      AND NOT EXISTS (SELECT FROM pg_roles AS o WHERE NOT o.rolsuper AND CASE WHEN is_inside
                                          THEN o.rolname = $3 AND pg_has_role(o.oid, r.oid, 'MEMBER')
                                          ELSE (o.rolname = $3 OR o.oid = nspowner) AND pg_has_role(r.oid, o.oid, 'MEMBER') END)
@@ -228,7 +230,7 @@ pub fn given(schema: &str) -> String {
 pub fn compare(original: &str, copy: &str) -> Result {
     let [original, copy] =
         [original, copy].map(|line| -> BTreeSet<String> { serde_json::from_str(line).unwrap_or_default() });
-    let differ: Vec<_> = original.symmetric_difference(&copy).take(5).cloned().collect();
+    let differ: Vec<_> = original.symmetric_difference(&copy).take(5).map(|right| said(right)).collect();
     refuse_any(
         &differ.join(", "),
         "only the original or only the copy would have these rights",

@@ -1,5 +1,6 @@
 //! A run, and its turn: only one run at a time changes a server, after ending the sessions that others have left there.
 
+use std::ptr;
 use std::time::Duration;
 
 use serde_json::json;
@@ -9,6 +10,8 @@ use super::sides::{Place, Side};
 use crate::connection::session::Session;
 use crate::connection::waiting;
 use crate::terminal::error::{Error, Result, refused};
+use crate::terminal::output::note;
+use crate::terminal::text::said;
 
 /// How far a run got, which decides what happens if it fails.
 pub enum Stage {
@@ -29,13 +32,10 @@ pub struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Creates the marker, which outlives this run, or updates it: an undo must know which role restores. Then keeps the
-    /// name on the target.
+    /// Sets the marker, which outlives this run: an undo must know which role restores. Then keeps the name on the target.
     pub fn begin(&self) -> Result {
-        let (plan, begun) = (self.plan, self.plan.marker(false));
-        let create = plan.begun.is_none().then(|| format!("CREATE SCHEMA {}; ", begun.marker()));
-        let sql = create.unwrap_or_default() + &begun.write();
-        self.turn.session(&plan.source, plan.source.primary())?.run(&sql)?;
+        let plan = self.plan;
+        self.turn.session(&plan.source, plan.source.primary())?.run(&plan.marker(false).write())?;
         plan.names.reserve(&self.turn.session(&plan.target, plan.target.primary())?)
     }
 }
@@ -52,14 +52,21 @@ pub struct Turn {
 }
 
 impl Turn {
-    /// Takes the locks on both primaries, and ends the sessions of earlier runs. An undo can do without the target.
+    /// Takes the locks on both primaries, and ends the sessions of earlier runs. An undo can do without the target and standbys.
     pub fn take(plan: &Plan<'_>) -> Result<Turn> {
         let source = lock(plan.source.primary())?;
         let target = plan.target.is_reached.then(|| lock(plan.target.primary())).transpose()?;
         let earlier = plan.begun.iter().map(|begun| begun.owner.clone());
         let turn = Turn { source, target, owners: earlier.chain([plan.owner.clone()]).collect() };
         for side in [&plan.source, &plan.target].into_iter().filter(|side| side.is_reached) {
-            side.places.iter().try_for_each(|place| turn.end_others(side, place))?;
+            for place in &side.places {
+                match turn.end_others(side, place) {
+                    Err(error) if plan.arguments.undo && !ptr::eq(place, side.primary()) => {
+                        note(format!("{error}"))
+                    }
+                    ended => ended?,
+                }
+            }
         }
         Ok(turn)
     }
@@ -83,8 +90,7 @@ impl Turn {
             Some(Ok(_)) => Ok(()),
             Some(Err(Error::Interrupted)) => Err(Error::Interrupted),
             _ => {
-                let what =
-                    format!("the session that holds the lock of this move on the {} is gone", side.role);
+                let what = format!("no session holds the lock of this move on the {}", side.role);
                 refused(what, "Run the same command again.")
             }
         }
@@ -113,27 +119,28 @@ impl Turn {
                     OR usename IN (SELECT json_array_elements_text($3::json)) AND application_name = $1)",
             &[&place.name, &own.to_string(), &json!(owners).to_string()],
         )?;
+        let mut left = String::new();
         let ask = || {
-            let ended = session.query(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE (pid, backend_start) IN (
+            let rows = session.query(
+                "SELECT string_agg(format('pid %s of %I', pid, usename), ', '), bool_or(pg_terminate_backend(pid))
+                 FROM pg_stat_activity WHERE (pid, backend_start) IN (
                      SELECT (other->>0)::integer, (other->>1)::timestamptz FROM json_array_elements($1::json) AS other)",
                 &[&others],
             )?;
-            Ok((ended.len() == 0).then_some(()))
+            left = rows.row(0).string(0);
+            Ok(left.is_empty().then_some(()))
         };
         let what = format!("sessions that are still at work for this move on {} to end", place.role);
         if waiting::until(Duration::from_secs(30), &what, ask)?.is_some() {
             return Ok(());
         }
-        refused(
-            format!("sessions of this move on {} do not end", place.role),
-            "Look for their application_name in pg_stat_activity.",
-        )
+        let what = format!("sessions of this move on {} do not end: {}", place.role, said(&left));
+        refused(what, "Wait until they have ended. Then run the same command again.")
     }
 }
 
 /// Locks a catalog that all databases of a server share: two moves at the same time would read the same list, and each
-/// would overwrite the other's change. Tenants cannot take this lock, and it blocks only maintenance of that catalog.
+/// would overwrite the other's change. A tenant can block it, by CREATE RULE, but is named while it waits.
 fn lock(place: &Place<'_>) -> Result<Session> {
     let session = place.session()?;
     let lock = "LOCK TABLE pg_catalog.pg_shseclabel IN SHARE UPDATE EXCLUSIVE MODE";

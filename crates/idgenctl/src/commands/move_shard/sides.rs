@@ -34,6 +34,11 @@ impl<'a> Place<'a> {
         self.session_in(None)
     }
 
+    /// A session in any database: the owner of this one may have closed it.
+    pub fn any_session(&self) -> Result<Session> {
+        self.session().or_else(|_| self.session_in(Some("postgres")))
+    }
+
     pub fn session_in(&self, database: Option<&str>) -> Result<Session> {
         let database = database.map(|database| ("dbname", database));
         let name = [("application_name", self.name.as_str())];
@@ -113,10 +118,14 @@ impl Servers {
     /// Connects to all servers, of which an undo only needs the source, and finds the standbys. Primaries come first.
     pub fn find(&self, is_undo: bool) -> Result<Found<'_>> {
         let (mut seen, mut away): (Vec<Member<'_>>, _) = (Vec::new(), Vec::new());
-        let reached = self.fleet.each(|server| Member::with(server, server.connect()?));
+        let reached = self.fleet.each(|server| {
+            let is_enough = is_undo && !ptr::eq(server, self.from());
+            let other = |error| if is_enough { server.connect_to("postgres") } else { Err(error) };
+            Ok(Member::with(server, server.connect().or_else(other)?))
+        });
         for (server, member) in self.fleet.servers.iter().zip(reached) {
             match member {
-                Ok(member) => {
+                Ok(Ok(member)) => {
                     if let Some(other) = seen.iter().find(|other| other.node.identity == member.node.identity)
                     {
                         let (one, two) = (&other.server.name, &server.name);
@@ -127,12 +136,12 @@ impl Servers {
                     }
                     seen.push(member);
                 }
-                Err(Error::Interrupted) => return Err(Error::Interrupted),
+                Err(Error::Interrupted) | Ok(Err(Error::Interrupted)) => return Err(Error::Interrupted),
                 Err(error) if is_undo && !ptr::eq(server, self.from()) => {
                     note(format!("{error}"));
                     away.extend(Some(server).filter(|server| !ptr::eq(*server, self.to())));
                 }
-                Err(error) => {
+                Err(error) | Ok(Err(error)) => {
                     return refused(
                         error.to_string(),
                         "Have it answer, for example by ending a session named here. Leave it out only if it can never mint for the shard.",
@@ -159,18 +168,14 @@ impl Servers {
             if let Some(twin) = twin {
                 return refused(
                     format!("there are two primaries of one system identifier: {}", names(&[primary, twin])),
-                    "Stop the one that was replaced. If both are to stay, with shards of their own, leave out the other one.",
+                    "Stop the one that was replaced. Leave the other one out only if it can never mint for the shard.",
                 );
             }
             members.push(primary);
             for standby in (0..seen.len()).filter(|n| nodes[*n].is_standby) {
                 let is_of = |n: &usize| may_follow(nodes[standby], nodes[*n], &nodes);
                 let primaries: Vec<usize> = (0..seen.len()).filter(is_of).collect();
-                let is_lost = nodes[standby].sender_port.is_none() && !away.is_empty();
-                if primaries == [primary] && is_lost {
-                    // It may follow one that cannot be reached.
-                    away.push(seen[standby].server);
-                } else if primaries == [primary] {
+                if primaries == [primary] {
                     members.push(standby);
                 } else if primaries.contains(&primary) {
                     let (standby, primaries) = (names(&[standby]), names(&primaries));

@@ -2,7 +2,7 @@
 
 use idgen_ids::shard_set::ShardSet;
 
-use super::names::{discard, look_for, shown};
+use super::names::{look_for, shown};
 use super::run::{Run, Stage};
 use super::{checks, lists};
 use crate::commands::marker::Begun;
@@ -14,9 +14,7 @@ use crate::terminal::signals;
 
 /// A hint for a move that is not over.
 fn again(how: &str) -> String {
-    format!(
-        "If it waits for a session named above, end that by pg_terminate_backend. Then run the same command with {how}."
-    )
+    format!("If it waits for a session named above, end that. Then run the same command with {how}.")
 }
 
 impl Run<'_> {
@@ -30,18 +28,17 @@ impl Run<'_> {
                 note(format!("failed: {error}"));
                 note("undoing what was done");
                 let Err(left) = self.give_back() else { return error };
-                let hint = left.hint().filter(|_| matches!(left, Error::Refused { .. }));
-                (
-                    format!("{error}. It is NOT undone: {left}"),
-                    hint.map_or_else(|| again("--undo"), str::to_owned),
-                )
+                let hint = left.hint().map_or_else(|| again("--undo"), str::to_owned);
+                (format!("{error}. It is NOT undone: {left}"), hint)
             }
             Stage::Resumed => (
                 format!("the move was interrupted: {error}"),
                 "Run the same command with --finish, or with --undo.".into(),
             ),
             Stage::Opened => {
-                (format!("{error}. It is NOT undone, because the target may already mint"), again("--finish"))
+                let hint = error.hint().filter(|hint| hint.contains("--finish"));
+                let hint = hint.map_or_else(|| again("--finish"), str::to_owned);
+                (format!("{error}. It is NOT undone, because the target may already mint"), hint)
             }
         };
         Error::Broken { what, hint }
@@ -57,7 +54,7 @@ impl Run<'_> {
         let session = self.turn.session(&plan.source, source)?;
         // Closing leaves the name with a superuser. What others call SCHEMA_moving before does not count.
         let (there, is_closed) = (names.on(&session)?, names.kept(&session)?.is_some());
-        match Begun::of(&session, &names.schema)? {
+        match Begun::of(&session, &names.schema, &plan.names.from)? {
             Some(begun) if begun.opened => {
                 return refused("another run has opened the target", again("--finish"));
             }
@@ -78,7 +75,10 @@ impl Run<'_> {
             None => return refused("the marker of the move is gone", "Run idgenctl check."),
         }
         let of_target = plan.target.is_reached.then(|| lists::of(plan.target.primary()));
-        if of_target.is_some_and(|list| list.is_ok_and(|list| list.contains(plan.shard))) {
+        // An earlier run may have opened it, and a failover may have lost that.
+        let of_target =
+            if plan.arguments.undo { of_target.transpose()? } else { of_target.and_then(Result::ok) };
+        if of_target.is_some_and(|list| list.contains(plan.shard)) {
             return refused(
                 format!("the target may mint for shard {}", i32::from(plan.shard)),
                 "If no one has minted there, take the shard out of its list. Then run the same command with --undo.",
@@ -86,7 +86,7 @@ impl Run<'_> {
         }
         if is_closed {
             session.run("BEGIN")?;
-            names.give_back(&session)?;
+            names.give_back(&session, "")?;
             self.turn.prove(&plan.source)?;
             // This may wait for a standby, which is reported. After a timeout, it may have happened.
             session.run("COMMIT")?;
@@ -104,39 +104,36 @@ impl Run<'_> {
         left.extend(unknown.into_iter().chain(set.err()).map(|error| error.to_string()));
         if !left.is_empty() {
             return refused(
-                format!("the source mints again, but not all servers may have its list: {}", left.join(", ")),
-                format!(
-                    "On its standbys, set idgen.allowed_shards = '{list}'. Then run --undo again, with all servers."
-                ),
+                format!("the source mints again, but standbys of it may lack the shard: {}", left.join(", ")),
+                "On those that are its standbys, add it to idgen.allowed_shards. Then run --undo again, with all servers.",
             );
         }
-        discard(&session, &plan.marker(false).marker())?;
-        note(format!(
-            "undone: the source has the shard, in schema {}, and idgen.allowed_shards is \"{list}\"",
-            names.schema
-        ));
+        session.run(&plan.marker(false).remove())?;
+        note(format!("undone: the source has the shard, and idgen.allowed_shards is \"{list}\""));
         self.drop_copy();
         Ok(())
     }
 
-    /// Drops the copy on the target, which is known by its comment. No other schema is dropped.
+    /// Drops the copy on the target, which is known by its comment, if a superuser's schema keeps its name there: the owner
+    /// of another schema could give that the comment. No other schema is dropped.
     pub fn drop_copy(&self) {
         let plan = self.plan;
         let moving = &plan.names.moving;
         let drop = || -> Result {
             let target = plan.target.primary();
             self.turn.end_others(&plan.target, target)?;
-            if plan.comment_on(target, moving)?.as_ref() == Some(&plan.names.mark) {
-                // The owner could hold locks forever, and Ctrl-C does not end an undo.
-                let session = self.turn.session(&plan.target, target)?;
-                let drop = format!("DROP SCHEMA {} CASCADE", Session::identifier(moving));
-                session.run(&format!("SET lock_timeout = '10s'; {drop}"))?;
-            }
             let session = self.turn.session(&plan.target, target)?;
-            if plan.names.is_reserved(&session)? {
-                discard(&session, &plan.names.schema)?;
+            if !plan.names.is_reserved(&session)? {
+                return Ok(());
             }
-            Ok(())
+            // The owner could hold locks forever, and Ctrl-C does not end an undo.
+            session.run("SET lock_timeout = '10s'")?;
+            if plan.comment_on(target, moving)?.as_ref() == Some(&plan.names.mark) {
+                session.run(&format!("DROP SCHEMA {} CASCADE", Session::identifier(moving)))?;
+            }
+            session.run("BEGIN")?;
+            plan.names.release(&session)?;
+            session.run("COMMIT").map(|_| ())
         };
         if let Err(error) = drop() {
             note(format!("{error}"));
@@ -150,20 +147,17 @@ impl Run<'_> {
         let here = plan.names.on(&plan.source.primary().session()?)?;
         match &plan.begun {
             Some(begun) if begun.opened => {
-                return refused(
-                    "the target may already mint, so the move can only be finished",
-                    again("--finish"),
-                );
+                return refused("the target may mint, so the move can only be finished", again("--finish"));
             }
             None if !here.contains(&plan.names.schema) => return Err(checks::no_move(plan, &here)),
-            _ => {}
+            _ => checks::elsewhere(plan)?,
         }
         let gets = match plan.begun {
             Some(_) => "gets it, its name and the shard back",
             None => "keeps it: no move was interrupted, and its list stays as it is",
         };
         let (here, moving) = (shown(&here), &plan.names.moving);
-        note(format!("the source has {here}, and {gets}. A copy {moving} is dropped on the target"));
+        note(format!("the source has {here}, and {gets}. A copy {moving} on the target is dropped"));
         output::consent(plan.cli, &format!("Undo the move of schema {}?", plan.names.schema))?;
         signals::ignore_signals();
         self.give_back()
