@@ -1255,13 +1255,13 @@ fn a_person_learns_how_a_move_goes_on() {
     meddler.kills(meddler.moves(&[]), ADVANCED);
     let before = (place(&source), place(&target));
     asked("--undo", "the source has insta5_moving, and gets it, its name and the shard back");
+    asked("--undo", "A copy insta5_moving on the target is dropped");
     let other = a_server("20");
     refused(move_with(&["--finish"], &source, &other), &["the move was to another server"]);
     refused(move_shard(&source, &target, "insta6"), &["no default in schema insta6 names a shard"]);
     assert_eq!((place(&source), place(&target)), before);
     ends(move_with(&["--undo"], &source, &other), 0, &["the target may still have a copy"]);
     run(move_with(&["--undo"], &source, &target));
-
     let oid: u32 = source.value("SELECT oid FROM pg_database WHERE datname = 'postgres'");
     let system: String = source.value("SELECT system_identifier::text FROM pg_control_system()");
     for name in ["insta5", "insta5_moving"] {

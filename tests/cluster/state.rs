@@ -190,8 +190,9 @@ fn reading_the_state_does_no_harm() {
     assert_eq!((state["preloaded"].as_bool(), state["allowed_shards"].as_str()), (Some(true), Some("")));
     assert_eq!(client.value::<String>("SHOW lock_timeout"), "1h");
     client.run("CREATE TABLE goes_on ()");
-    client.run("COMMIT");
     holder.run("COMMIT");
+    assert_eq!(state_in(&mut client)["error"], Value::Null);
+    client.run("COMMIT");
 
     // In a parallel worker, and in a session without a database.
     let mut client = server.connect();

@@ -97,9 +97,12 @@ impl Member {
         output_of_run(psql.env_remove("PGPASSWORD").env_remove("PGUSER")).trim().to_owned()
     }
 
+    /// The process of its server, if that runs. The file of a server that was killed may name another process by now.
     fn server_pid(&self) -> Option<i32> {
-        let file = std::fs::read_to_string(self.folder.join("data/postmaster.pid")).ok()?;
-        file.lines().next()?.parse().ok()
+        let data = self.folder.join("data").canonicalize().ok()?;
+        let file = std::fs::read_to_string(data.join("postmaster.pid")).ok()?;
+        let pid = file.lines().next()?.parse().ok()?;
+        std::fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|folder| folder == data).then_some(pid)
     }
 
     fn kill_server(&self) {
