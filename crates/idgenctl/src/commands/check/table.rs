@@ -94,7 +94,7 @@ kinds! {
         "If they are, name it once. If not, one lies.";
 
     // Shards and epochs.
-    LISTS_OVERLAP: "lists-overlap", Error, Set, "other clusters mint for the same shards: {}",
+    LISTS_OVERLAP: "lists-overlap", Error, Set, "other clusters may mint for the same shards: {}",
         "Take them out of all lists but one (an empty list means all), and have that server mint past the ids of the others, \
          by snowflake_advance in a database of your own.";
     LISTS_DIFFER: "lists-differ", Error, Set,
