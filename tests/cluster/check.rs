@@ -112,12 +112,8 @@ fn each_misconfiguration_of_a_running_fleet_is_found() {
         change((&one, "app"), &format!("CREATE TABLE bad (id {column})"), "DROP TABLE bad", &[found]);
     }
     for shard in ["5000", "'0x1388'", "'011610'", "' 5e3'"] {
-        change(
-            (&one, "app"),
-            &format!("ALTER DATABASE app SET idgen.shard = {shard}"),
-            "ALTER DATABASE app RESET idgen.shard",
-            &["shard-not-allowed one"],
-        );
+        let [set, reset] = ["SET", "RESET"].map(|how| format!("ALTER DATABASE app {how} idgen.shard"));
+        change((&one, "app"), &format!("{set} = {shard}"), &reset, &["shard-not-allowed one"]);
     }
     // A huge setting of one role does not hide that of another.
     change(
@@ -158,7 +154,7 @@ fn each_misconfiguration_of_a_running_fleet_is_found() {
     );
     change(
         (&one, "postgres"),
-        r#"ALTER ROLE ALL SET idgenctl.move_5 = '{"schema": "a", "from": "1", "to": "1", "owner": "", "opened": false}'"#,
+        r#"ALTER ROLE ALL SET idgenctl.move_5 = '{"schema": "a", "from": "1", "to": "1", "owner": "", "opened": false, "on_target": true}'"#,
         "ALTER ROLE ALL RESET idgenctl.move_5",
         &["move-not-ended one"],
     );

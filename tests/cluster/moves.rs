@@ -203,6 +203,11 @@ fn a_server(list: &str) -> Server {
     server
 }
 
+/// A database, as markers name it.
+fn database(server: &Server) -> String {
+    server.value("SELECT concat_ws('/', system_identifier, oid) FROM pg_control_system(), pg_database WHERE datname = 'postgres'")
+}
+
 /// The schemas of the move, except for an empty one that keeps the name, and the marker; and the server's list.
 fn place(server: &Server) -> (String, String) {
     let schemas = "SELECT concat_ws(' ', string_agg(nspname, ' ' ORDER BY nspname),
@@ -510,6 +515,11 @@ fn a_shard_moves_with_standbys_on_both_sides() {
     refused_first(as_target, &["is a standby"]);
     let both = ["--server", &old_target[..], "--server", &new_target];
 
+    // It might be the standby of another server that is not in the fleet.
+    old.run("SELECT pg_wal_replay_pause()");
+    let undone = ["gave up waiting for standby", "to replay what the source writes", "the source has"];
+    refused(move_with(&both, &source, &target), &undone);
+    old.run("SELECT pg_wal_replay_resume()");
     // An undo restores the list of the standby too.
     meddler.fails(meddler.moves(&both), COPYING, |_| Lost, &["undone: the source has the shard"]);
     assert_eq!(place(&old), place(&source));
@@ -623,14 +633,14 @@ fn a_wrong_command_does_no_harm_to_a_move_that_broke_off() {
     let wrong = |how: &str, source: &Server, target: &Server, shard: &str, why: &str| {
         refused(move_with(&[how, "--shard", shard], source, target), &[why]);
     };
+    let swapped = |how| wrong(how, &target, &source, "5", "Check that source and target are not swapped.");
     breaks_off(CLOSED);
-    wrong("--undo", &target, &source, "5", "Check that source and target are not swapped.");
+    swapped("--undo");
     run(move_with(&["--undo"], &source, &target));
     assert_eq!(rows(&source), before);
     breaks_off(ADVANCED);
-    for how in ["--undo", "--finish"] {
-        wrong(how, &target, &source, "5", "Check that source and target are not swapped.");
-    }
+    swapped("--undo");
+    swapped("--finish");
     // A list that contains the shard twice. It is set by ALTER SYSTEM, as the move has set the list before.
     target.alter("idgen.allowed_shards", "1-9, 5");
     wrong("--undo", &source, &target, "5", "the target may mint for shard 5");
@@ -943,9 +953,8 @@ fn a_target_that_would_keep_clients_waiting_is_refused() {
     let (source, target, meddler) = two_servers();
     let check = |why: &str| refused_first(the_move(&source, &target), &[why]);
     // Clients of the target would queue behind a rehearsal that waits.
-    for server in [&source, &target] {
-        server.run("CREATE TABLE o (n bigint PRIMARY KEY); GRANT ALL ON o TO app");
-    }
+    let table = "CREATE TABLE o (n bigint PRIMARY KEY); GRANT ALL ON o TO app";
+    [&source, &target].iter().for_each(|server| server.run(table));
     run_as_owner(&source, "CREATE TABLE insta5.o (n bigint REFERENCES public.o)");
     let mut holder = target.connect();
     holder.run("BEGIN; LOCK TABLE o");
@@ -984,17 +993,13 @@ fn an_undo_succeeds_only_if_everything_is_undone() {
 #[test]
 fn names_of_strangers_sessions_do_not_matter() {
     let (source, target, meddler) = two_servers();
-    let system: String = source.value("SELECT system_identifier::text FROM pg_control_system()");
-    let oid: u32 = source.value("SELECT oid FROM pg_database WHERE datname = current_database()");
-    let name = format!("idgenctl move 5 of {system}/{oid}");
+    let name = format!("idgenctl move 5 of {}", database(&source));
     let named = |server: &Server, name: &str| {
         let connection = server.target_as("mallory");
         Client::connect(&format!("{connection} application_name='{name}'"), NoTls).unwrap()
     };
     let stop = AtomicBool::new(false);
-    for server in [&source, &target] {
-        server.run("CREATE ROLE mallory LOGIN");
-    }
+    [&source, &target].iter().for_each(|server| server.run("CREATE ROLE mallory LOGIN"));
     // A session left by a killed move of another shard could write the previous list.
     let left = [&source, &target].map(|server| {
         let mut client = server.connect();
@@ -1235,11 +1240,15 @@ fn a_move_finds_its_servers_in_the_fleet() {
     other.run("CREATE SCHEMA idgen_portable CREATE SEQUENCE shard_5");
     other.run("CREATE FUNCTION snowflake_next_id_() RETURNS void LANGUAGE sql AS ''");
     refused_first(moves(&["two", "--yes"]), &["the portable edition in database postgres of three"]);
-    // A hostile source might begin two moves.
-    let kept = "CREATE SCHEMA insta5; COMMENT ON SCHEMA insta5 IS 'idgenctl move 5 of 1/1'";
-    other.run(&format!("DROP SCHEMA idgen_portable CASCADE; {kept}"));
-    refused_first(moves(&["two", "--yes"]), &["moves of shard 5 have not ended on: three"]);
-    other.run("DROP SCHEMA insta5");
+    other.run("DROP SCHEMA idgen_portable CASCADE");
+    // A hostile source might begin two moves, and show no marker of either.
+    let (from, set) = (database(&source), "ALTER ROLE ALL SET idgenctl.move_5 =");
+    for (server, name) in [(&other, "three"), (&target, "two")] {
+        let marker = r#""to":"1/1","owner":"app","opened":false,"on_target":true"#;
+        server.run(&format!(r#"{set} '{{"schema":"insta5","from":"{from}",{marker}}}'"#));
+        refused_first(moves(&["two", "--yes"]), &[&format!("have not ended on: {name}")]);
+        server.run("ALTER ROLE ALL RESET idgenctl.move_5");
+    }
     assert_eq!(state(&source, &target), before);
     run(moves(&["two", "--yes"]));
     assert_eq!(place(&old).1, "1-4,6-9");
@@ -1262,10 +1271,9 @@ fn a_person_learns_how_a_move_goes_on() {
     assert_eq!((place(&source), place(&target)), before);
     ends(move_with(&["--undo"], &source, &other), 0, &["the target may still have a copy"]);
     run(move_with(&["--undo"], &source, &target));
-    let oid: u32 = source.value("SELECT oid FROM pg_database WHERE datname = 'postgres'");
-    let system: String = source.value("SELECT system_identifier::text FROM pg_control_system()");
+    let from = database(&source);
     for name in ["insta5", "insta5_moving"] {
-        let mark = format!("COMMENT ON SCHEMA {name} IS 'idgenctl move 5 of {system}/{oid}'");
+        let mark = format!("COMMENT ON SCHEMA {name} IS 'idgenctl move 5 of {from}'");
         target.run(&format!("CREATE SCHEMA {name}; {mark}"));
     }
     refused_first(the_move(&source, &target), &["an empty schema insta5: \"idgenctl move 5 of", "--undo"]);
@@ -1377,10 +1385,7 @@ fn a_tenant_who_interferes_does_not_keep_a_move_from_being_undone() {
     meddler.kills(meddler.moves(&[]), ADVANCED);
     run_as_owner(&source, "ALTER SCHEMA insta5_moving RENAME TO other");
     for how in ["--undo", "--finish"] {
-        refused(
-            move_with(&[how], &source, &target),
-            &["renamed the schema there, rename it to insta5_moving"],
-        );
+        refused(move_with(&[how], &source, &target), &["renamed the schema there, rename it to"]);
     }
     run_as_owner(&source, "ALTER SCHEMA other RENAME TO insta5_moving");
     let mut holder = target.connect();
@@ -1400,8 +1405,7 @@ fn a_tenant_forges_no_move() {
     run_as_owner(&source, TABLES);
     let before = state(&source, &target);
     let mut mallory = source.connect_as("mallory");
-    let forged =
-        r#"SET idgenctl.move_77 = '{"schema":"insta7","from":"1","to":"1","owner":"","opened":false}'"#;
+    let forged = r#"SET idgenctl.move_77 = '{"schema":"insta7","from":"1","to":"1","owner":"","opened":false,"on_target":false}'"#;
     mallory.run(
         "CREATE SCHEMA insta7_moving; CREATE TABLE insta7_moving.t (id bigint DEFAULT snowflake_next_id(77));
          COMMENT ON SCHEMA insta7_moving IS 'idgenctl move 77 of 1/1'",

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use crate::connection::session::Session;
 use crate::terminal::error::Result;
 
-/// The prefix of markers. A marker is a setting of all roles on the source, from the beginning of a move to its end: every
-/// database shows it, and tenants, who may change the schema that moves, can neither forge nor remove it.
+/// The prefix of markers. A marker is a setting of all roles on the source and the target, from the beginning of a move to
+/// its end: every database shows it, and tenants, who may change the schema that moves, can neither forge nor remove it.
 const MARKER: &str = "idgenctl.move_";
 
 /// Statements that create a schema in which other roles only get USAGE, whatever the default privileges are.
@@ -51,10 +51,12 @@ pub struct Begun {
     pub owner: String,
     /// Whether the target may mint.
     pub opened: bool,
+    /// Whether this is the marker on the target.
+    pub on_target: bool,
 }
 
 impl Begun {
-    /// The moves from a session's server.
+    /// The moves from a session's server, and to it.
     pub fn all(session: &Session) -> Result<Vec<Begun>> {
         let rows = session.query(
             "SELECT substring(entry FROM '^[a-z._]+([0-9]+)='), substring(entry FROM '=(.*)')
@@ -71,12 +73,18 @@ impl Begun {
 
     /// The move of a schema from a database, as `from` names it.
     pub fn of(session: &Session, schema: &str, from: &str) -> Result<Option<Begun>> {
-        Ok(Begun::all(session)?.into_iter().find(|begun| begun.schema == schema && begun.from == from))
+        let mut all = Begun::all(session)?.into_iter();
+        Ok(all.find(|begun| !begun.on_target && begun.schema == schema && begun.from == from))
+    }
+
+    /// Whether both are of one schema of one source.
+    pub fn is_of(&self, other: &Begun) -> bool {
+        (self.shard, &self.schema, &self.from) == (other.shard, &other.schema, &other.from)
     }
 
     /// The statement that sets the marker.
-    pub fn write(&self) -> String {
-        let text = serde_json::to_string(self).unwrap_or_default();
+    pub fn write(&self, on_target: bool) -> String {
+        let text = serde_json::to_string(&Begun { on_target, ..self.clone() }).unwrap_or_default();
         format!("ALTER ROLE ALL SET {MARKER}{} = {}", self.shard, Session::literal(&text))
     }
 

@@ -123,8 +123,7 @@ impl Session {
         format!("'{}'", text.replace('\'', "''"))
     }
 
-    /// Sends something, unless there was a signal, and has the answer delivered row by row: libpq would buffer an endless
-    /// one.
+    /// Sends something, unless there was a signal. The answer comes row by row: libpq would buffer an endless one.
     fn sent(&self, send: impl FnOnce() -> std::result::Result<(), libpq::errors::Error>) -> Result {
         go_on()?;
         send().and_then(|()| self.connection.set_single_row_mode()).map_err(|error| self.lost(&error))

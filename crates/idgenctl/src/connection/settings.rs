@@ -18,9 +18,8 @@ const OF_SESSIONS: &str = "-c bytea_output=hex -c datestyle=ISO -c intervalstyle
     -c extra_float_digits=1";
 
 /// Settings that only superusers may set.
-const OF_SUPERUSERS: &str =
-    "-c lc_messages=C -c session_preload_libraries= -c session_replication_role=origin
-    -c track_activities=on";
+const OF_SUPERUSERS: &str = "-c lc_messages=C -c session_preload_libraries= -c track_activities=on
+    -c session_replication_role=origin";
 
 /// These settings as options of libpq, for a version such as 150020: PostgreSQL rejects settings it does not know.
 pub fn options(version: i32, is_superuser: bool, is_program: bool) -> String {

@@ -1,6 +1,5 @@
-//! What mints ids in a database: the portable edition, and columns by their defaults. They are found by the C symbols of
-//! the library, because only superusers can create C functions. No function of the database is called, and no expression
-//! evaluated or deparsed.
+//! What mints ids in a database: the portable edition, and columns by their defaults, which are found by the C symbols of
+//! the library: only superusers can create C functions. No function is called, no expression evaluated or deparsed.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -37,7 +37,6 @@ impl Fleet {
         if let Some(path) = &cli.fleet {
             let fail = |why: String| Error::Usage(format!("{}: {why}", path.display()));
             let text = fs::read_to_string(path).map_err(|error| fail(error.to_string()))?;
-            // The parser's message may quote part of a password.
             let file: File = toml::from_str(&text).map_err(|error| {
                 let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
                 fail(format!(

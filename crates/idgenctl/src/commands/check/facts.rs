@@ -58,8 +58,7 @@ pub struct Database {
 }
 
 impl Facts {
-    /// What was not seen counts, what has minted, and what could: a tenant may close a database, or create and drop the
-    /// extension.
+    /// What was not seen counts, what has minted, and what could: a tenant may close a database, or drop the extension.
     pub fn has_idgen(&self) -> bool {
         let has = |it: &Database| it.not_seen.is_some() || it.extension.is_some() || !it.columns.is_empty();
         let has_minted = self.state.as_ref().is_some_and(|state| state.mark_ms.is_some());

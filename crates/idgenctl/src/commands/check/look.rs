@@ -20,8 +20,7 @@ use crate::terminal::text::{cut, plain, said};
 use crate::topology::clock;
 use crate::topology::cluster::Node;
 
-/// Time limits for a server, for all its databases, and for a look at one: at least the first, or so many round trips,
-/// and at most the second.
+/// Time limits for a server, for all its databases, and for a look at one: at least the first, at most the second.
 const OF_SERVER: Duration = Duration::from_secs(200);
 const OF_ALL: Duration = Duration::from_secs(120);
 const OF_ONE: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(10)];
@@ -113,8 +112,7 @@ fn facts(server: &Server, session: Result<Session>) -> Result<Facts> {
     Ok(facts)
 }
 
-/// Where idgen.shard is set. The value in this session may come from its role or its database. A role may give its
-/// settings the size of a gigabyte.
+/// Where idgen.shard is set, not only for this role or database. A role may give its settings the size of a gigabyte.
 fn shards_set(session: &Session) -> Result<Vec<ShardSetting>> {
     let rows = session.run(
         "WITH places AS (

@@ -1,7 +1,6 @@
 //! Checks that run while clients keep working. They change nothing.
 
 use std::ptr;
-use std::time::Duration;
 
 use idgen_ids::shard_set::ShardSet;
 
@@ -10,10 +9,9 @@ use super::names::{look_for, shown};
 use super::plan::Plan;
 use super::rights::USED;
 use super::sides::{Place, Side};
-use crate::commands::marker::{self, Begun};
 use crate::connection::session::Session;
 use crate::idgen::columns::{self, Column};
-use crate::idgen::library::{self, State};
+use crate::idgen::library;
 use crate::terminal::error::{Error, Result, refuse_any, refused};
 use crate::terminal::text::{name, said};
 use crate::topology::cluster::{Node, unknown_standbys};
@@ -158,7 +156,7 @@ pub fn lists(plan: &Plan<'_>, at: At) -> Result {
             "Ids of one epoch would be repeated, or in the wrong order, under another.",
         );
     }
-    elsewhere(plan)?;
+    lists::elsewhere(plan)?;
     let list = lists::of(source)?;
     if matches!(at, At::Open | At::Moving) && lists::of(target)?.contains(plan.shard) {
         return refused(
@@ -173,46 +171,6 @@ pub fn lists(plan: &Plan<'_>, at: At) -> Result {
         );
     }
     lists::changed(plan, source, ShardSet::without).map(drop)
-}
-
-/// No other server may mint for the shard, or get it by a move that has not ended. What a move has taken from the list of
-/// one and not yet given to another has a marker, so markers are read before lists.
-pub fn elsewhere(plan: &Plan<'_>) -> Result {
-    let (own, shard) = (plan.marker(false), i32::from(plan.shard).to_string());
-    // The schema may be closed by now.
-    let limit = Some(Duration::from_secs(10));
-    let quick = |place: &Place<'_>| place.any_session().inspect(|session| session.set_patience(limit));
-    let is_other = |it: &Begun| it.shard == own.shard && (&it.schema, &it.from) != (&own.schema, &own.from);
-    // The name on a target, without an OID: a hostile source shows one of two runs no marker of the other.
-    let gets_it = |kept: &String| kept.split(' ').count() == 5 && kept.split(' ').nth(2) == Some(&*shard);
-    let mut moving = Vec::new();
-    let sides = [&plan.source, &plan.target].into_iter().filter(|side| side.is_reached);
-    for place in sides.map(Side::primary).chain(&plan.others) {
-        let session = quick(place)?;
-        let is_target = plan.arguments.undo || ptr::eq(place, plan.target.primary());
-        let is_kept = !is_target && marker::kept(&session)?.values().any(gets_it);
-        let is_moving = is_kept || Begun::all(&session)?.iter().any(is_other);
-        moving.extend(is_moving.then_some(&*place.server.name));
-    }
-    refuse_any(
-        &moving.join(", "),
-        format!("moves of shard {shard} have not ended on"),
-        format!("Finish or undo it. If its database is gone, run there: {};", own.remove()),
-    )?;
-    // Without the library, or if it has never been used, a server mints for none.
-    let is_used = |it: &State| it.preloaded || it.mark_ms.is_some();
-    let mut minting = Vec::new();
-    for place in &plan.others {
-        let missing = |error: Error| if error.code() == "58P01" { Ok(None) } else { Err(error) };
-        let list =
-            library::state(&quick(place)?).or_else(missing)?.filter(is_used).and_then(|it| it.shards());
-        minting.extend(list.is_some_and(|list| list.contains(plan.shard)).then_some(&*place.server.name));
-    }
-    refuse_any(
-        &minting.join(", "),
-        format!("other servers may mint for shard {shard}"),
-        "Find out which server has the shard, and take it out of the lists of all others. An empty list means all.",
-    )
 }
 
 /// Nothing else may mint for the shard, in any database.
@@ -260,9 +218,8 @@ pub fn ties(session: &Session, schema: &str) -> Result {
     )
 }
 
-/// What would miss the schema, or write into it without looking up its name: objects outside that use its objects, or
-/// objects in it that would not be moved; parents and children; foreign keys that change rows; members of an extension;
-/// subscriptions.
+/// What would miss the schema, or write into it without looking up its name: objects outside that use its objects, or in
+/// it that would not be moved; parents and children; foreign keys that change rows; members of extensions; subscriptions.
 const TIES: &str = "
     SELECT string_agg(DISTINCT quote_literal(what), ', ')
     FROM (SELECT pg_describe_object(classid, objid, 0)

@@ -1,13 +1,6 @@
-//! Closes the schema and the shard on the source at the same moment.
-//!
-//! A transaction locks all tables and renames the schema, and the configuration gets the list without the shard. Then
-//! the core closes the shard, and the transaction commits. Clients wait for a lock, and then the old name is gone.
-//!
-//! Why no id repeats, whatever a session did before: once the shard is closed, no call mints for it, whatever the
-//! session's configuration, transaction or database, until a restart, which reads the list. All ids minted before are
-//! below the bound that the closing call returns, and the target begins above it. Suppose that a session has an id that
-//! it has not inserted yet. If its transaction holds a lock, closing waits for its end, and its rows are copied. If
-//! not, its INSERT fails, and if the client inserts the id on the target instead, it is below all ids minted there.
+//! Closes the schema and the shard on the source at the same moment: a transaction locks all tables and renames the
+//! schema, and the configuration gets the list without the shard. Then the core closes the shard, and the transaction
+//! commits. Clients wait for a lock, and then the old name is gone. The design says why no id repeats.
 
 use std::env;
 use std::time::{Duration, Instant};

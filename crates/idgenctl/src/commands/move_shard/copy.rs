@@ -139,9 +139,8 @@ pub fn lock_tables(session: &Session, schema: &str, mode: &str, order: &str) -> 
     locks.iter().try_for_each(|lock| session.run(&lock.string(0)).map(drop))
 }
 
-/// Pipes pg_dump and then this statement into psql, and returns what psql has printed if both programs succeeded. A trial
-/// rolls back. It gives up rather than wait for a lock, behind which clients of the target would queue: a trial at once,
-/// because pg_dump resets lock_timeout.
+/// Pipes pg_dump and then this statement into psql, and returns what psql has printed if both succeeded. A trial rolls back.
+/// Clients of the target would queue behind a wait for a lock, so it gives up, a trial at once: pg_dump resets lock_timeout.
 fn dump_into(plan: &Plan<'_>, options: &[&str], last: &str, is_trial: bool) -> Result<Option<String>> {
     let fail = |error: io::Error| Error::refused(format!("the copy failed: {error}"), "Try again.");
     let (reader, writer) = io::pipe().map_err(fail)?;

@@ -23,8 +23,7 @@ pub fn rehearse(plan: &Plan<'_>) -> Result {
     advance(plan, present(plan)?, CLIENTS_WAIT)
 }
 
-/// Makes the target's ids greater than the source's bound, and than ids of the present: rows from elsewhere may have
-/// them.
+/// Makes the target's ids greater than the source's bound, and than present ids, which rows from elsewhere may have.
 pub fn pass(plan: &Plan<'_>, bound: i64) -> Result {
     let past = bound.max(present(plan)?);
     note(format!("advancing the shard on the target past {past}"));

@@ -2,6 +2,7 @@
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
+use std::ptr;
 use std::time::Duration;
 
 use idgen_ids::Shard;
@@ -10,9 +11,10 @@ use idgen_ids::shard_set::ShardSet;
 use super::plan::Plan;
 use super::run::Turn;
 use super::sides::{Place, Side};
+use crate::commands::marker::Begun;
 use crate::connection::waiting;
-use crate::idgen::library;
-use crate::terminal::error::{Error, Result, refused};
+use crate::idgen::library::{self, State};
+use crate::terminal::error::{Error, Result, refuse_any, refused};
 use crate::terminal::output::note;
 
 pub fn of(place: &Place<'_>) -> Result<ShardSet> {
@@ -62,6 +64,19 @@ pub fn set(plan: &Plan<'_>, turn: &Turn, side: &Side<'_>, place: &Place<'_>, cha
     // A hostile server may keep this waiting, so the list is read afterwards.
     let session = turn.session(side, place)?;
     let list = changed(plan, place, change)?;
+    // It may claim the standby of another, or have kept this waiting until another move has taken the shard.
+    if !ptr::eq(place, side.primary()) && list != of(place)? {
+        let what = format!("{} to replay what {} writes", place.role, side.primary().role);
+        let is_own = |it: &Begun| it.is_of(&plan.marker(false)) && it.on_target == (side.role == "target");
+        let shown = || Ok(Begun::all(&place.any_session()?)?.iter().any(is_own).then_some(()));
+        if waiting::until(Duration::from_secs(10), &what, shown)?.is_none() {
+            let hint = "See whether it is its standby, and whether replay is paused or delayed.";
+            return refused(format!("gave up waiting for {what}"), hint);
+        }
+        if side.role == "source" && list.contains(plan.shard) {
+            elsewhere(plan)?;
+        }
+    }
     if !has_program {
         session.run(&format!("ALTER SYSTEM SET idgen.allowed_shards = '{list}'"))?;
         session.run("SELECT pg_reload_conf()")?;
@@ -81,4 +96,41 @@ pub fn set(plan: &Plan<'_>, turn: &Turn, side: &Side<'_>, place: &Place<'_>, cha
 pub fn set_all(plan: &Plan<'_>, turn: &Turn, side: &Side<'_>, change: Change) -> Result {
     tell_program(plan, turn, side, change)?;
     side.places.iter().try_for_each(|place| set(plan, turn, side, place, change))
+}
+
+/// No other server may mint for the shard, or get it by a move that has not ended. What a move has taken from the list of
+/// one and not yet given to another has a marker on both, so markers are read before lists.
+pub fn elsewhere(plan: &Plan<'_>) -> Result {
+    let (own, shard) = (plan.marker(false), i32::from(plan.shard));
+    let sides = [&plan.source, &plan.target].into_iter().filter(|side| side.is_reached).map(Side::primary);
+    // The schema may be closed by now.
+    let limit = Some(Duration::from_secs(10));
+    let ask = |place: &Place<'_>| place.any_session().inspect(|session| session.set_patience(limit));
+    let sides = sides.map(ask).collect::<Result<Vec<_>>>()?;
+    let others = plan.others.iter().map(ask).collect::<Result<Vec<_>>>()?;
+    // A hostile source may show what it likes, so a target takes part in one move at a time.
+    let is_own = |it: &Begun| it.is_of(&own) && (!it.on_target || plan.target.is_reached && it.to == own.to);
+    let is_other = |it: &Begun| it.shard == own.shard && !is_own(it);
+    let mut moving = Vec::new();
+    for session in sides.iter().chain(&others) {
+        moving.extend(Begun::all(session)?.iter().any(is_other).then_some(session.server()));
+    }
+    refuse_any(
+        &moving.join(", "),
+        format!("moves of shard {shard} have not ended on"),
+        format!("Finish or undo it. If its database is gone, run there: {};", own.remove()),
+    )?;
+    // Without the library, or if it has never been used, a server mints for none.
+    let is_used = |it: &State| it.preloaded || it.mark_ms.is_some();
+    let missing = |error: Error| if error.code() == "58P01" { Ok(None) } else { Err(error) };
+    let mut minting = Vec::new();
+    for session in &others {
+        let list = library::state(session).or_else(missing)?.filter(is_used).and_then(|it| it.shards());
+        minting.extend(list.is_some_and(|list| list.contains(plan.shard)).then_some(session.server()));
+    }
+    refuse_any(
+        &minting.join(", "),
+        format!("other servers may mint for shard {shard}"),
+        "Find out which server has the shard, and take it out of the lists of all others. An empty list means all.",
+    )
 }

@@ -1,9 +1,8 @@
 //! `idgenctl move`: moves a logical shard, which is a schema, to another server while clients keep working.
 //!
-//! Everything that can be checked is checked before the schema is closed. If a later step fails, the move is undone,
-//! unless the target may already mint.
+//! What can be checked is, before the schema is closed. If a later step fails, the move is undone, unless the target may mint.
 //!
-//! The marker on the source says that a move has begun, and whether the target may mint. On the source, the schema is
+//! A marker on both says that a move has begun, and that of the source whether the target may mint. There, the schema is
 //! called `SCHEMA_moving` once it is closed, and `SCHEMA_moved` once the target may mint. On the target, the copy is
 //! called `SCHEMA_moving` until it is opened. On both, an empty schema of a superuser keeps the name, so that no one else
 //! can take its place. These and the copy have the application_name of the move's sessions as their comment.
@@ -170,7 +169,7 @@ impl Run<'_> {
         let begun = plan.marker(true);
         let comment = plan.comment_on(source, &names.moving)?.or(plan.comment_on(source, &names.moved)?);
         let comment = comment.filter(|text| !text.starts_with("idgenctl move "));
-        checks::elsewhere(plan)?;
+        lists::elsewhere(plan)?;
         if let Some(locks) = locks {
             if names.on(&target.session()?)?.contains(&names.schema) {
                 return refused(format!("the target now has schema {}", names.schema), "Rename that one.");
@@ -187,7 +186,7 @@ impl Run<'_> {
                 }
             }
             let session = source.session()?;
-            session.run(&format!("BEGIN; {}", begun.write()))?;
+            session.run(&format!("BEGIN; {}", begun.write(false)))?;
             names.rename_closed(&session, &names.moved, names.kept(&session)?, "")?;
             self.turn.prove(&plan.source)?;
             locks.run("SELECT")?;
@@ -195,6 +194,8 @@ impl Run<'_> {
             session.run("COMMIT")?;
         }
         self.stage = Stage::Opened;
+        // A failover may have lost it, and standbys must show it.
+        self.turn.session(&plan.target, target)?.run(&begun.write(true))?;
         lists::tell_program(plan, &self.turn, &plan.target, ShardSet::with)?;
         lists::set(plan, &self.turn, &plan.target, target, ShardSet::with)?;
         let session = self.turn.session(&plan.target, target)?;
@@ -215,7 +216,7 @@ impl Run<'_> {
             hint: "Run the same command with --finish.".into(),
         })?;
         // Another run may have continued, and even moved it back.
-        self.turn.prove(&plan.target)?;
+        self.turn.session(&plan.target, target)?.run(&begun.remove())?;
         let session = self.turn.session(&plan.source, source);
         if let Err(error) = session.and_then(|session| session.run(&begun.remove())) {
             self.turn.prove(&plan.target)?;

@@ -23,8 +23,7 @@ pub struct Names {
     pub moved: String,
     /// The system identifier of the source, and the OID of its database.
     pub from: String,
-    /// The comment of the copy, and of the empty schemas that keep the name, and the application_name of sessions. It
-    /// has the shard as its third word. Both servers may have one system identifier.
+    /// The comment of the copy and of kept names, and the application_name of sessions. Its third word is the shard.
     pub mark: String,
 }
 
@@ -49,15 +48,6 @@ impl Names {
         Ok(self.kept(session)?.as_ref() == Some(&self.mark))
     }
 
-    /// Keeps the name on the target: what is restored must not find objects of others under it.
-    pub fn reserve(&self, session: &Session) -> Result {
-        if self.is_reserved(session)? {
-            return Ok(());
-        }
-        let kept = new_schema(session, &self.schema)?;
-        session.run(&format!("{kept}; {}", set_comment(&self.schema, &self.mark))).map(drop)
-    }
-
     /// Drops the empty schema that keeps the name, in the session's transaction, or sets it aside if something uses it.
     pub fn release(&self, session: &Session) -> Result {
         let name = Session::identifier(&self.schema);
@@ -76,7 +66,9 @@ impl Names {
     /// Gives the closed schema or its copy, which `owner` has restored, the name again, in the session's transaction.
     pub fn give_back(&self, session: &Session, owner: &str) -> Result {
         let kept = self.kept(session)?;
-        kept.iter().try_for_each(|_| self.release(session))?;
+        if kept.is_some() {
+            self.release(session)?;
+        }
         self.rename_closed(session, &self.schema, kept, owner)
     }
 
@@ -109,7 +101,7 @@ impl Names {
 pub fn look_for(moving: &str, begun: &Begun) -> String {
     format!(
         "If its owner has renamed the schema there, rename it to {moving}, and run the same command with --undo. If it is \
-         gone, run there: {}; DROP SCHEMA {}; then no server has the shard.",
+         gone, run there: {}; DROP SCHEMA {}; then the target has the shard, or no server.",
         begun.remove(),
         Session::identifier(&begun.schema)
     )

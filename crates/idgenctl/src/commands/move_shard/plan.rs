@@ -86,7 +86,7 @@ impl<'a> Plan<'a> {
     pub fn marker(&self, opened: bool) -> Begun {
         let (schema, from) = (self.names.schema.clone(), self.names.from.clone());
         let (shard, to, owner) = (i32::from(self.shard) as u16, self.to.clone(), self.owner.clone());
-        Begun { shard, schema, from, to, owner, opened }
+        Begun { shard, schema, from, to, owner, opened, on_target: false }
     }
 
     /// The comment of a schema, which may be empty; none if there is no such schema.

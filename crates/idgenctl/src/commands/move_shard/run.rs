@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use super::names::set_comment;
 use super::plan::Plan;
 use super::sides::{Place, Side};
+use crate::commands::marker::new_schema;
 use crate::connection::session::Session;
 use crate::connection::waiting;
 use crate::terminal::error::{Error, Result, refused};
@@ -32,18 +34,22 @@ pub struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Sets the marker, which outlives this run: an undo must know which role restores. Then keeps the name on the target.
+    /// Sets the markers, which outlive this run, and keeps the name on the target from objects of others.
     pub fn begin(&self) -> Result {
-        let plan = self.plan;
-        self.turn.session(&plan.source, plan.source.primary())?.run(&plan.marker(false).write())?;
-        plan.names.reserve(&self.turn.session(&plan.target, plan.target.primary())?)
+        let (plan, names, begun) = (self.plan, &self.plan.names, self.plan.marker(false));
+        self.turn.session(&plan.source, plan.source.primary())?.run(&begun.write(false))?;
+        let session = self.turn.session(&plan.target, plan.target.primary())?;
+        let mut sql = begun.write(true);
+        if !names.is_reserved(&session)? {
+            let kept = new_schema(&session, &names.schema)?;
+            sql += &format!("; {kept}; {}", set_comment(&names.schema, &names.mark));
+        }
+        session.run(&sql).map(drop)
     }
 }
 
-/// The sessions that hold the locks, which are released however the program ends.
-///
-/// While a run is suspended, or waits for consent, its sessions may end and another run may take its turn. So every
-/// change is made by a session that was opened before the lock was last seen held. A new holder first ends those.
+/// The sessions that hold the locks, which are released however the program ends. Every change is made by a session that
+/// was opened before the lock was last seen held: meanwhile, another run may take its turn, and first ends those.
 pub struct Turn {
     source: Session,
     target: Option<Session>,

@@ -36,9 +36,7 @@ impl Run<'_> {
                 "Run the same command with --finish, or with --undo.".into(),
             ),
             Stage::Opened => {
-                let hint = error.hint().filter(|hint| hint.contains("--finish"));
-                let hint = hint.map_or_else(|| again("--finish"), str::to_owned);
-                (format!("{error}. It is NOT undone, because the target may already mint"), hint)
+                (format!("{error}. It is NOT undone, because the target may already mint"), again("--finish"))
             }
         };
         Error::Broken { what, hint }
@@ -123,17 +121,17 @@ impl Run<'_> {
             let target = plan.target.primary();
             self.turn.end_others(&plan.target, target)?;
             let session = self.turn.session(&plan.target, target)?;
-            if !plan.names.is_reserved(&session)? {
-                return Ok(());
-            }
+            let is_reserved = plan.names.is_reserved(&session)?;
             // The owner could hold locks forever, and Ctrl-C does not end an undo.
             session.run("SET lock_timeout = '10s'")?;
-            if plan.comment_on(target, moving)?.as_ref() == Some(&plan.names.mark) {
+            if is_reserved && plan.comment_on(target, moving)?.as_ref() == Some(&plan.names.mark) {
                 session.run(&format!("DROP SCHEMA {} CASCADE", Session::identifier(moving)))?;
             }
-            session.run("BEGIN")?;
-            plan.names.release(&session)?;
-            session.run("COMMIT").map(|_| ())
+            session.run(&format!("BEGIN; {}", plan.marker(false).remove()))?;
+            if is_reserved {
+                plan.names.release(&session)?;
+            }
+            session.run("COMMIT").map(drop)
         };
         if let Err(error) = drop() {
             note(format!("{error}"));
@@ -149,8 +147,10 @@ impl Run<'_> {
             Some(begun) if begun.opened => {
                 return refused("the target may mint, so the move can only be finished", again("--finish"));
             }
-            None if !here.contains(&plan.names.schema) => return Err(checks::no_move(plan, &here)),
-            _ => checks::elsewhere(plan)?,
+            None if !here.contains(&plan.names.schema) => {
+                return Err(checks::no_move(plan, &here));
+            }
+            _ => lists::elsewhere(plan)?,
         }
         let gets = match plan.begun {
             Some(_) => "gets it, its name and the shard back",
