@@ -340,8 +340,7 @@ fn server_that(mut serves: impl FnMut(TcpStream) + Send + 'static) -> String {
     format!("host=127.0.0.1 port={port} user=a dbname=a sslmode=disable gssencmode=disable")
 }
 
-/// The output of idgenctl about a server that lets every role in, sends one of these greetings, and gives the same
-/// answer to everything.
+/// The output of idgenctl about a server that lets every role in, sends a greeting, and gives one answer to everything.
 fn said_of(greetings: Vec<Vec<u8>>, answer: Vec<u8>) -> String {
     let mut greetings = greetings.into_iter().cycle();
     let target = server_that(move |mut stream| {

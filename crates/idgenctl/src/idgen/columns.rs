@@ -111,7 +111,8 @@ pub fn minting(session: &Session) -> Result<Vec<Column>> {
         .iter()
         .map(|row| {
             let functions = row.string(4);
-            let functions = functions.split(',').filter_map(|pair| {
+            // Only a hostile server has more.
+            let functions = functions.split(',').take(100).filter_map(|pair| {
                 let (oid, symbol) = pair.split_once(' ')?;
                 let mints = MINTING.iter().find(|(name, _)| *name == symbol)?.1;
                 Some((oid.parse().ok()?, mints))

@@ -33,8 +33,8 @@ pub fn pause(time: Duration) -> Result {
 
 /// Lets signals be noticed by [`go_on`]. Until then, they end the program at once.
 pub fn notice_signals() {
-    use signal_hook::consts::{SIGHUP, SIGINT, SIGPIPE, SIGTERM};
-    for signal in [SIGINT, SIGTERM, SIGHUP, SIGPIPE] {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
         // If this fails, the signal ends the program at once.
         let _ = signal_hook::flag::register(signal, Arc::clone(&INTERRUPTED));
     }

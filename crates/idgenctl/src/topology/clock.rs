@@ -14,7 +14,6 @@ pub struct Ahead {
 
 pub fn measure(session: &Session) -> Result<Ahead> {
     let mut best = Ahead { least: f64::NEG_INFINITY, most: f64::INFINITY };
-    // The fastest answer counts.
     for _ in 0..5 {
         let before = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
         let began = Instant::now();

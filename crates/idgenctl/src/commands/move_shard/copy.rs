@@ -1,7 +1,6 @@
 //! Copies the schema: pg_dump on the source, piped into psql on the target, in one transaction.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::iter;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::thread::{self, JoinHandle};
@@ -16,7 +15,7 @@ use crate::connection::session::Session;
 use crate::terminal::error::{Error, Result, refused};
 use crate::terminal::output::note;
 use crate::terminal::signals;
-use crate::terminal::text::said;
+use crate::terminal::text::{plain, said};
 
 /// Refuses an old pg_dump, with which a name with a line break, or a hostile server, could run commands in psql.
 pub fn check_programs() -> Result {
@@ -48,26 +47,29 @@ impl Programs {
     /// Starts a program. Its messages are marked, so that a name in them cannot forge one of ours.
     fn start(&mut self, command: &mut Command) -> io::Result<()> {
         let mut child = command.stderr(Stdio::piped()).spawn()?;
-        let said = child.stderr.take();
+        let mut said = child.stderr.take().ok_or(io::ErrorKind::BrokenPipe)?;
         let shown = thread::spawn(move || {
-            let say = |piece: Vec<u8>| note(format!("> {}", String::from_utf8_lossy(&piece).trim_end()));
-            let mut pieces = said.into_iter().flat_map(pieces);
-            pieces.by_ref().take(1000).for_each(say);
-            pieces.for_each(drop);
+            // It may quote texts of any length.
+            let lines = BufReader::new(said.by_ref().take(1 << 16)).split(b'\n').map_while(io::Result::ok);
+            let plain = |line: Vec<u8>| plain(&String::from_utf8_lossy(&line));
+            lines.map(plain).for_each(|line| pieces(&line).iter().for_each(|it| note(format!("> {it}"))));
+            let _ = io::copy(&mut said, &mut io::sink());
         });
         self.0.push((child, shown));
         Ok(())
     }
 }
 
-/// The lines of a program's output, long ones in pieces, because they may quote texts of any length.
-fn pieces(said: impl Read) -> impl Iterator<Item = Vec<u8>> {
-    let mut said = BufReader::new(said);
-    iter::from_fn(move || {
-        let mut piece = Vec::new();
-        let length = said.by_ref().take(4096).read_until(b'\n', &mut piece).ok()?;
-        (length > 0).then_some(piece)
-    })
+/// A line in pieces that fit into one of a terminal, which would break it: the rest could pass for a line of ours.
+fn pieces(mut line: &str) -> Vec<&str> {
+    let mut pieces = Vec::new();
+    while !line.is_empty() {
+        let most = line.char_indices().nth(if line.is_ascii() { 76 } else { 38 });
+        let end = most.map_or(line.len(), |(end, _)| line[..end].rfind(' ').map_or(end, |blank| blank + 1));
+        pieces.push(&line[..end]);
+        line = &line[end..];
+    }
+    pieces
 }
 
 impl Drop for Programs {
@@ -100,7 +102,8 @@ pub fn rehearse(plan: &Plan<'_>) -> Result {
     refused(
         "the definitions were not restored: see above",
         "No move was begun. If a table was just dropped, try again. Use pg_dump and psql of the target's release. Create what the \
-         target lacks, and GRANT CREATE ON DATABASE to the owner, who must be a member of all who own something in the schema.",
+         target lacks. GRANT CREATE ON DATABASE to the owner, who must be a member of all who own something in the schema, \
+         and must have given all rights.",
     )
 }
 
@@ -221,7 +224,7 @@ fn show_progress(plan: &Plan<'_>) -> Result<bool> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{ending, pieces};
 
     /// Promise: psql reads nothing of a name, which could end a literal and begin a command.
     #[test]
@@ -231,10 +234,12 @@ mod tests {
         assert!(text.contains(r" \gexec"), "{text}");
     }
 
-    /// Promise: a program's output does not exhaust memory, even without line breaks.
+    /// Promise: what a tenant's function says never begins a line of the terminal.
     #[test]
-    fn what_programs_say_is_read_in_pieces() {
-        let said = b"short\n".chain(io::repeat(b'a').take(10_000));
-        assert_eq!(pieces(said).map(|piece| piece.len()).collect::<Vec<_>>(), [6, 4096, 4096, 1808]);
+    fn what_programs_say_is_shown_in_pieces() {
+        let dots = ".".repeat(100);
+        assert_eq!(pieces(&dots), [&dots[..76], &dots[76..]]);
+        let said = format!("ERROR: no {dots}é");
+        assert_eq!(pieces(&said), ["ERROR: no ", &dots[..38], &dots[..38], &format!("{}é", &dots[..24])]);
     }
 }
