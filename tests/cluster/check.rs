@@ -154,7 +154,7 @@ fn each_misconfiguration_of_a_running_fleet_is_found() {
     );
     change(
         (&one, "postgres"),
-        r#"ALTER ROLE ALL SET idgenctl.move_5 = '{"schema": "a", "from": "1", "to": "1", "owner": "", "opened": false, "on_target": true}'"#,
+        r#"ALTER ROLE ALL SET idgenctl.move_5 = '{"schema": "a", "from": "1", "to": "1", "timeline": 1, "owner": "", "opened": false, "on_target": true}'"#,
         "ALTER ROLE ALL RESET idgenctl.move_5",
         &["move-not-ended one"],
     );

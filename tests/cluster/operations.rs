@@ -927,7 +927,7 @@ fn a_move_that_broke_off() {
         idgenctl(&[&["--fleet", &file, "--yes", "move", "insta5"], &servers[..], others].concat())
     };
     // The move is killed when it sets this list. Before, it tries the program with the current lists.
-    let breaks_off = |list: &str| {
+    let breaks_off = |list: &str, how: &str| {
         let script = format!(
             "#!/bin/sh\nif [ \"$1 $2\" = '{list}' ]; then kill -9 $PPID; exit; fi\n[ $1 = source ] || exit 0\n\
              psql -X -d '{}' -c \"ALTER SYSTEM SET idgen.allowed_shards = '$2'\" -c 'SELECT pg_reload_conf()'\n",
@@ -935,16 +935,16 @@ fn a_move_that_broke_off() {
         );
         write_program(std::path::Path::new(&program), &script);
         assert_eq!(the_move(&["--set-list", &program]).output().unwrap().status.code(), None);
-        fails(the_move(&[]), &["--finish"]);
+        fails(the_move(&[]), &[how]);
     };
-    breaks_off("source 0-4,6-9");
+    breaks_off("source 0-4,6-9", "--undo");
     two.stop("fast");
     book.run();
     inserts(&one);
     two.up();
     // What the undo without it has left there.
     run(the_move(&["--undo"]));
-    breaks_off("target 5,10-19");
+    breaks_off("target 5,10-19", "--finish");
     book.run();
     inserts(&two);
 }

@@ -103,7 +103,7 @@ pub struct Move {
     /// Gives the shard back to the source after an interrupted move
     #[arg(long, conflicts_with = "finish")]
     pub undo: bool,
-    /// Continues an interrupted move
+    /// Continues a move that broke off once the target could mint
     #[arg(long)]
     pub finish: bool,
 }

@@ -47,6 +47,8 @@ pub struct Begun {
     /// The system identifiers of the source and the target, each with the OID of its database.
     pub from: String,
     pub to: String,
+    /// The timeline of the source: a later one may lack the end of the move.
+    pub timeline: u32,
     /// The role that restores the schema on the target.
     pub owner: String,
     /// Whether the target may mint.
@@ -61,10 +63,11 @@ impl Begun {
         let rows = session.query(
             "SELECT substring(entry FROM '^[a-z._]+([0-9]+)='), substring(entry FROM '=(.*)')
              FROM pg_db_role_setting CROSS JOIN unnest(setconfig) AS entry
-             WHERE setdatabase = 0 AND setrole = 0 AND starts_with(entry, $1) ORDER BY entry",
+             WHERE setdatabase = 0 AND setrole = 0 AND octet_length(entry) < 1000 AND starts_with(entry, $1) ORDER BY entry",
             &[MARKER],
         )?;
-        let begun = rows.iter().filter_map(|row| {
+        // A hostile server sends longer ones.
+        let begun = rows.iter().filter(|row| row.string(1).len() < 1000).filter_map(|row| {
             let begun: Begun = serde_json::from_str(&row.string(1)).ok()?;
             Some(Begun { shard: row.number(0)?, ..begun })
         });
@@ -82,13 +85,12 @@ impl Begun {
         (self.shard, &self.schema, &self.from) == (other.shard, &other.schema, &other.from)
     }
 
-    /// The statement that sets the marker.
+    /// The statement that sets the marker, and that which removes it.
     pub fn write(&self, on_target: bool) -> String {
         let text = serde_json::to_string(&Begun { on_target, ..self.clone() }).unwrap_or_default();
         format!("ALTER ROLE ALL SET {MARKER}{} = {}", self.shard, Session::literal(&text))
     }
 
-    /// The statement that removes it.
     pub fn remove(&self) -> String {
         format!("ALTER ROLE ALL RESET {MARKER}{}", self.shard)
     }

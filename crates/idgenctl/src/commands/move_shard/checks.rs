@@ -5,10 +5,11 @@ use std::ptr;
 use idgen_ids::shard_set::ShardSet;
 
 use super::lists;
-use super::names::{look_for, shown};
+use super::names::shown;
 use super::plan::Plan;
 use super::rights::USED;
 use super::sides::{Place, Side};
+use crate::commands::marker::Begun;
 use crate::connection::session::Session;
 use crate::idgen::columns::{self, Column};
 use crate::idgen::library;
@@ -21,8 +22,6 @@ use crate::topology::cluster::{Node, unknown_standbys};
 pub enum At {
     /// The schema has its name on the source.
     Open,
-    /// The source is closed.
-    Moving,
     /// The target may mint.
     Opened,
     /// The schema has its name on the target.
@@ -37,7 +36,6 @@ pub fn state(plan: &Plan<'_>) -> Result<Option<At>> {
     let is_closed = names.kept(&source)?.is_some();
     let kept = names.kept(&target.session()?)?;
     let may_be_copy = there == [&*names.moving] && names.is_reserved(&target.session()?)?;
-    let is_free = there.is_empty() || may_be_copy;
     let found = format!("the source has {}, the target has {}", shown(&here), shown(&there));
     match &plan.begun {
         None if plan.arguments.finish => {
@@ -61,28 +59,29 @@ pub fn state(plan: &Plan<'_>) -> Result<Option<At>> {
                 names.schema, names.moving, names.moved
             ),
         ),
-        Some(begun) if !plan.arguments.finish => refused(
+        Some(begun) if !(begun.opened && plan.arguments.finish) => refused(
             "an earlier move was interrupted",
-            match begun.opened {
-                true => "Run the same command with --finish.",
-                false => "Run the same command with --undo, which gives it back to the source, or --finish.",
-            },
+            format!("Run the same command with {}.", if begun.opened { "--finish" } else { "--undo" }),
         ),
         Some(begun) if begun.to != plan.to => refused(
             format!("the move was to another server or database, {}", said(&begun.to)),
-            "Name that server and that database with --to. If it no longer exists, run the same command with --undo.",
+            "Name that server and that database with --to.",
         ),
-        Some(begun) if begun.opened && there == [&*names.schema] => {
+        Some(begun) if there == [&*names.schema] => {
             // A copy of the source has its system identifier, and may have an old copy of the schema.
             match lists::of(target)?.contains(plan.shard) {
-                true => Ok(Some(At::Complete)),
+                // The target removes its marker at the end, before the source.
+                true => Ok(Begun::all(&target.session()?)?
+                    .iter()
+                    .any(|it| it.is_of(begun))
+                    .then_some(At::Complete)),
                 false => refused(
                     format!("the target has schema {}, but may not mint for its shard", names.schema),
                     "Check that --to names the right server. Add the shard to its list only if no other server has it.",
                 ),
             }
         }
-        Some(begun) if begun.opened && there.is_empty() => refused(
+        Some(begun) if there.is_empty() => refused(
             "the target has lost its copy of the schema",
             format!(
                 "Schema {} of the source may have the only rows: do not drop it. If the tables have another schema on the target \
@@ -91,13 +90,7 @@ pub fn state(plan: &Plan<'_>) -> Result<Option<At>> {
                 begun.remove()
             ),
         ),
-        // It may have the only rows.
-        Some(begun) if begun.opened && may_be_copy => Ok(Some(At::Opened)),
-        Some(begun) if !begun.opened && is_closed && !here.contains(&names.moving) => {
-            refused(found, look_for(&names.moving, begun))
-        }
-        Some(begun) if !begun.opened && is_closed && is_free => Ok(Some(At::Moving)),
-        Some(begun) if !begun.opened && here.contains(&names.schema) && is_free => Ok(Some(At::Open)),
+        Some(_) if may_be_copy => Ok(Some(At::Opened)),
         Some(_) => refused(found, "Rename what is not part of this move. It may have the only rows."),
     }
 }
@@ -158,7 +151,7 @@ pub fn lists(plan: &Plan<'_>, at: At) -> Result {
     }
     lists::elsewhere(plan)?;
     let list = lists::of(source)?;
-    if matches!(at, At::Open | At::Moving) && lists::of(target)?.contains(plan.shard) {
+    if at == At::Open && lists::of(target)?.contains(plan.shard) {
         return refused(
             format!("the target may mint for shard {shard}"),
             "Check that nothing there uses the shard, and take it out of idgen.allowed_shards. An empty list means all.",
@@ -170,7 +163,7 @@ pub fn lists(plan: &Plan<'_>, at: At) -> Result {
             "Add it to the list there only if no other server has it.",
         );
     }
-    lists::changed(plan, source, ShardSet::without).map(drop)
+    lists::changed(plan, source, list, ShardSet::without).map(drop)
 }
 
 /// Nothing else may mint for the shard, in any database.
@@ -238,9 +231,9 @@ const TIES: &str = "
           WHERE contype = 'f' AND confrelid NOT IN (SELECT objid FROM used WHERE classid = 'pg_class'::regclass)
             AND (confdeltype IN ('c', 'n', 'd') OR confupdtype IN ('c', 'n', 'd'))
           UNION ALL
-          SELECT format('%s, a member of extension %I', pg_describe_object(classid, objid, 0), extname)
+          SELECT format('%s, tied to extension %I', pg_describe_object(classid, objid, 0), extname)
           FROM used JOIN pg_depend AS d USING (classid, objid) JOIN pg_extension AS e ON e.oid = refobjid
-          WHERE d.deptype = 'e'
+          WHERE d.deptype IN ('e', 'x')
           UNION ALL
           SELECT format('subscription %I', subname)
           FROM used JOIN pg_subscription_rel ON classid = 'pg_class'::regclass AND srrelid = objid

@@ -29,12 +29,10 @@ pub fn close(run: &mut Run<'_>) -> Result<i64> {
         if tries == 0 {
             run.stage = Stage::Begun;
             run.begin()?;
-            // Standbys do not mint, so their lists can change early. So does the primary's if a program sets it: that
-            // may take long, and clients would queue behind the locks.
-            lists::tell_program(plan, &run.turn, &plan.source, ShardSet::without)?;
-            let first = usize::from(plan.arguments.set_list.is_none());
-            let set = |place| lists::set(plan, &run.turn, &plan.source, place, ShardSet::without);
-            plan.source.places[first..].iter().try_for_each(set)?;
+            if plan.arguments.set_list.is_some() {
+                // A program may take long, and clients would queue behind the locks.
+                lists::set_primary(plan, &run.turn, &plan.source, ShardSet::without)?;
+            }
         }
         tries += 1;
         // Clients that insert a referencing row alone lock its table first, and the referenced one for the check of the
@@ -154,7 +152,7 @@ fn try_to_close(plan: &Plan<'_>, turn: &Turn, order: &str) -> Result<Option<i64>
     }
     turn.prove(&plan.source)?;
     if plan.arguments.set_list.is_none() {
-        lists::set(plan, turn, &plan.source, source, ShardSet::without)?;
+        lists::set_primary(plan, turn, &plan.source, ShardSet::without)?;
     }
     let bound = library::close(&turn.session(&plan.source, source)?, plan.shard)?;
     session.run("COMMIT")?;

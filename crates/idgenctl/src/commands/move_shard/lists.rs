@@ -9,16 +9,21 @@ use idgen_ids::Shard;
 use idgen_ids::shard_set::ShardSet;
 
 use super::plan::Plan;
-use super::run::Turn;
+use super::run::{Turn, see_marker};
 use super::sides::{Place, Side};
 use crate::commands::marker::Begun;
+use crate::connection::session::Session;
 use crate::connection::waiting;
 use crate::idgen::library::{self, State};
 use crate::terminal::error::{Error, Result, refuse_any, refused};
 use crate::terminal::output::note;
 
 pub fn of(place: &Place<'_>) -> Result<ShardSet> {
-    let state = library::state(&place.any_session()?)?.filter(|state| state.preloaded);
+    read(place, &place.any_session()?)
+}
+
+fn read(place: &Place<'_>, session: &Session) -> Result<ShardSet> {
+    let state = library::state(session)?.filter(|state| state.preloaded);
     state.and_then(|state| state.shards()).ok_or_else(|| {
         let what = "does not preload idgen, or its list of shards is invalid or, with Citus, empty";
         Error::refused(format!("{} {what}", place.role), "Run idgenctl check.")
@@ -28,9 +33,9 @@ pub fn of(place: &Place<'_>) -> Result<ShardSet> {
 /// How a list changes by the shard that moves, such as [`ShardSet::without`].
 type Change = fn(ShardSet, Shard) -> ShardSet;
 
-/// The list of a server after a change. Each keeps its own otherwise: a hostile one might claim a standby of another.
-pub fn changed(plan: &Plan<'_>, place: &Place<'_>, change: Change) -> Result<ShardSet> {
-    let list = change(of(place)?, plan.shard);
+/// A server's list after a change. Each keeps its own otherwise: a hostile one might claim a standby of another.
+pub fn changed(plan: &Plan<'_>, place: &Place<'_>, list: ShardSet, change: Change) -> Result<ShardSet> {
+    let list = change(list, plan.shard);
     if list == ShardSet::NONE {
         let what = format!("{} has no other shard, and an empty list would mean all shards", place.role);
         return refused(what, "Add a shard to its list that no other server has.");
@@ -38,10 +43,24 @@ pub fn changed(plan: &Plan<'_>, place: &Place<'_>, change: Change) -> Result<Sha
     Ok(list)
 }
 
+/// Changes the list of the primary of a side; with a program, of all its servers.
+pub fn set_primary(plan: &Plan<'_>, turn: &Turn, side: &Side<'_>, change: Change) -> Result {
+    tell_program(plan, turn, side, change)?;
+    set(plan, turn, side, side.primary(), change)
+}
+
+/// Changes the lists of the standbys of a side.
+pub fn set_standbys(plan: &Plan<'_>, turn: &Turn, side: &Side<'_>, change: Change) -> Result {
+    side.standbys().iter().try_for_each(|place| {
+        set(plan, turn, side, place, change)?;
+        if side.role == "source" { turn.end_statements(side, place) } else { Ok(()) }
+    })
+}
+
 /// Calls the program of `--set-list`, if there is one.
-pub fn tell_program(plan: &Plan<'_>, turn: &Turn, side: &Side<'_>, change: Change) -> Result {
+fn tell_program(plan: &Plan<'_>, turn: &Turn, side: &Side<'_>, change: Change) -> Result {
     let Some(program) = &plan.arguments.set_list else { return Ok(()) };
-    let list = changed(plan, side.primary(), change)?;
+    let list = changed(plan, side.primary(), of(side.primary())?, change)?;
     turn.prove(side)?;
     note(format!("running {} {} '{list}'", program.display(), side.role));
     let mut command = Command::new(program);
@@ -59,24 +78,18 @@ pub fn tell_program(plan: &Plan<'_>, turn: &Turn, side: &Side<'_>, change: Chang
 }
 
 /// Changes the setting on a server, unless the program does, and waits until the postmaster has signaled every backend.
-pub fn set(plan: &Plan<'_>, turn: &Turn, side: &Side<'_>, place: &Place<'_>, change: Change) -> Result {
+fn set(plan: &Plan<'_>, turn: &Turn, side: &Side<'_>, place: &Place<'_>, change: Change) -> Result {
     let has_program = plan.arguments.set_list.is_some();
-    // A hostile server may keep this waiting, so the list is read afterwards.
     let session = turn.session(side, place)?;
-    let list = changed(plan, place, change)?;
-    // It may claim the standby of another, or have kept this waiting until another move has taken the shard.
-    if !ptr::eq(place, side.primary()) && list != of(place)? {
-        let what = format!("{} to replay what {} writes", place.role, side.primary().role);
-        let is_own = |it: &Begun| it.is_of(&plan.marker(false)) && it.on_target == (side.role == "target");
-        let shown = || Ok(Begun::all(&place.any_session()?)?.iter().any(is_own).then_some(()));
-        if waiting::until(Duration::from_secs(10), &what, shown)?.is_none() {
-            let hint = "See whether it is its standby, and whether replay is paused or delayed.";
-            return refused(format!("gave up waiting for {what}"), hint);
+    let list = || changed(plan, place, read(place, &session)?, change);
+    if !ptr::eq(place, side.primary()) {
+        if list()? == read(place, &session)? {
+            return Ok(());
         }
-        if side.role == "source" && list.contains(plan.shard) {
-            elsewhere(plan)?;
-        }
+        see_marker(plan, side, place)?;
     }
+    // A hostile server may have kept this waiting, and another run may have changed the list of its standby.
+    let list = list()?;
     if !has_program {
         session.run(&format!("ALTER SYSTEM SET idgen.allowed_shards = '{list}'"))?;
         session.run("SELECT pg_reload_conf()")?;
@@ -91,11 +104,6 @@ pub fn set(plan: &Plan<'_>, turn: &Turn, side: &Side<'_>, place: &Place<'_>, cha
         format!("idgen.allowed_shards did not become \"{list}\" on {}", place.role),
         "Look for another line that sets it: SELECT * FROM pg_catalog.pg_file_settings;",
     )
-}
-
-pub fn set_all(plan: &Plan<'_>, turn: &Turn, side: &Side<'_>, change: Change) -> Result {
-    tell_program(plan, turn, side, change)?;
-    side.places.iter().try_for_each(|place| set(plan, turn, side, place, change))
 }
 
 /// No other server may mint for the shard, or get it by a move that has not ended. What a move has taken from the list of

@@ -20,6 +20,7 @@ mod plan;
 mod names;
 mod sides;
 
+use std::ptr;
 use std::time::Duration;
 
 use idgen_ids::shard_set::ShardSet;
@@ -62,10 +63,13 @@ impl Run<'_> {
             return self.undo_earlier();
         }
         let Some(at) = checks::state(plan)? else {
+            if let Some(begun) = &plan.begun {
+                self.turn.session(&plan.source, plan.source.primary())?.run(&begun.remove())?;
+            }
             note("the move is complete, and nothing is left to finish");
             return Ok(());
         };
-        if plan.arguments.owner.is_none() && matches!(at, At::Open | At::Moving) {
+        if plan.arguments.owner.is_none() && at == At::Open {
             return refused(
                 "--owner is missing: the role that owns the schema copies it",
                 "Say how that role connects to both servers, such as --owner user=app.",
@@ -76,7 +80,7 @@ impl Run<'_> {
             checks::settings(plan, side)?;
         }
         checks::lists(plan, at)?;
-        if matches!(at, At::Open | At::Moving) {
+        if at == At::Open {
             checks::surroundings(plan)?;
             checks::ties(&plan.source.primary().session()?, &plan.names.schema)?;
             rights::check_roles(plan)?;
@@ -112,7 +116,7 @@ impl Run<'_> {
                 note("    the schema stays closed up to loop_wait longer, until Patroni applies the list");
             }
         }
-        note(format!("copied by {}, whose functions may keep the schema closed for long", plan.owner));
+        note(format!("copied by {}, whose functions may keep the schema closed for long", name(&plan.owner)));
         Ok(())
     }
 
@@ -128,32 +132,24 @@ impl Run<'_> {
             session.set_patience(Some(Duration::from_secs(10)));
             session.run("SELECT pg_logical_emit_message(true, 'idgenctl move', '')")?;
         }
-        if matches!(at, At::Open | At::Moving) {
-            // An earlier copy is not trusted, but made again.
-            self.drop_copy();
-        }
-        if plan.begun.is_some() {
-            self.stage = if matches!(at, At::Open | At::Moving) { Stage::Resumed } else { Stage::Opened };
-        }
         let bound = if at == At::Open {
             copy::rehearse(plan)?;
             // Setting the present lists fails now if it would fail later.
             for side in [&plan.source, &plan.target] {
-                lists::set_all(plan, &self.turn, side, |list, _| list)?;
+                lists::set_primary(plan, &self.turn, side, |list, _| list)?;
             }
             ids::rehearse(plan)?;
             note("closing the schema and the shard on the source");
             close::close(self)?
         } else {
             note(format!("continuing the move of {}", plan.names.schema));
-            if at == At::Moving {
-                self.begin()?;
-            }
-            lists::set_all(plan, &self.turn, &plan.source, ShardSet::without)?;
+            self.stage = Stage::Opened;
+            lists::set_primary(plan, &self.turn, &plan.source, ShardSet::without)?;
             library::close(&self.turn.session(&plan.source, source)?, plan.shard)?
         };
-        let copies = matches!(at, At::Open | At::Moving);
-        let locks = copies.then(|| copy::copy(plan)).transpose()?;
+        let locks = (at == At::Open).then(|| copy::copy(plan)).transpose()?;
+        // Late, because an undo gives no standby the shard back, but before the ids are passed: one may be promoted.
+        lists::set_standbys(plan, &self.turn, &plan.source, ShardSet::without)?;
         if at != At::Complete {
             ids::pass(plan, bound)?;
         }
@@ -178,11 +174,10 @@ impl Run<'_> {
             checks::standbys(&plan.source)?;
             checks::standbys(&plan.target)?;
             for place in &plan.source.places {
-                if lists::of(place)?.contains(plan.shard) {
-                    return refused(
-                        format!("idgen.allowed_shards of {} has the shard again", place.role),
-                        "Find out what sets it.",
-                    );
+                let is_standby = place.value("SELECT pg_is_in_recovery()", &[])? == "t";
+                if lists::of(place)?.contains(plan.shard) || is_standby == ptr::eq(place, source) {
+                    let what = format!("the list of {} has the shard again, or it was promoted", place.role);
+                    return refused(what, "Find out what sets idgen.allowed_shards there.");
                 }
             }
             let session = source.session()?;
@@ -194,10 +189,11 @@ impl Run<'_> {
             session.run("COMMIT")?;
         }
         self.stage = Stage::Opened;
-        // A failover may have lost it, and standbys must show it.
+        // A hostile source may have kept the COMMIT waiting.
+        lists::elsewhere(plan)?;
+        // A failover may have lost the marker, and standbys must show it.
         self.turn.session(&plan.target, target)?.run(&begun.write(true))?;
-        lists::tell_program(plan, &self.turn, &plan.target, ShardSet::with)?;
-        lists::set(plan, &self.turn, &plan.target, target, ShardSet::with)?;
+        lists::set_primary(plan, &self.turn, &plan.target, ShardSet::with)?;
         let session = self.turn.session(&plan.target, target)?;
         session.set_patience(None);
         // It is closed there if it was moved away from there before.
@@ -207,8 +203,7 @@ impl Run<'_> {
             names.give_back(&session, &plan.owner)?;
             session.run(&format!("{}; COMMIT", set_comment(&names.schema, &comment.unwrap_or_default())))?;
         }
-        let set = |place| lists::set(plan, &self.turn, &plan.target, place, ShardSet::with);
-        let standbys = plan.target.standbys().iter().try_for_each(set);
+        let standbys = lists::set_standbys(plan, &self.turn, &plan.target, ShardSet::with);
         self.stage = Stage::Done;
         signals::ignore_signals();
         standbys.map_err(|error| Error::Broken {

@@ -17,12 +17,14 @@ pub fn rename(from: &str, to: &str) -> String {
 }
 
 /// The names before, during and after a move.
+#[derive(Default)]
 pub struct Names {
     pub schema: String,
     pub moving: String,
     pub moved: String,
     /// The system identifier of the source, and the OID of its database.
     pub from: String,
+    pub timeline: u32,
     /// The comment of the copy and of kept names, and the application_name of sessions. Its third word is the shard.
     pub mark: String,
 }
@@ -101,13 +103,12 @@ impl Names {
 pub fn look_for(moving: &str, begun: &Begun) -> String {
     format!(
         "If its owner has renamed the schema there, rename it to {moving}, and run the same command with --undo. If it is \
-         gone, run there: {}; DROP SCHEMA {}; then the target has the shard, or no server.",
+         gone, run on both servers: {}; DROP SCHEMA {}; then the target has the shard, or no server.",
         begun.remove(),
         Session::identifier(&begun.schema)
     )
 }
 
-/// Names that exist, for messages.
 pub fn shown(there: &[String]) -> String {
     if there.is_empty() { "none of the names".into() } else { there.join(" and ") }
 }

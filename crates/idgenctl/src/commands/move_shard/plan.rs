@@ -12,7 +12,7 @@ use crate::connection::server::Server;
 use crate::connection::session::Session;
 use crate::idgen::columns;
 use crate::terminal::error::{Error, Result, refused};
-use crate::terminal::text::plain;
+use crate::terminal::text::{cut, plain};
 use crate::topology::fleet::Member;
 
 pub struct Plan<'a> {
@@ -26,9 +26,7 @@ pub struct Plan<'a> {
     pub target: Side<'a>,
     /// The system identifier of the target and the OID of its database. Empty if an undo cannot reach it.
     pub to: String,
-    /// Servers that an undo cannot reach.
-    pub away: Vec<&'a Server>,
-    /// All other servers.
+    /// All other servers. An undo leaves those out that it cannot reach.
     pub others: Vec<Place<'a>>,
     /// Source and target, as the owner of the schema.
     pub as_owner: [Place<'a>; 2],
@@ -52,14 +50,14 @@ impl<'a> Plan<'a> {
         if plain(&schema) != schema {
             return Err(Error::Usage("the name of the schema has characters that hints cannot show".into()));
         }
-        let mut names = Names { schema, moving, moved, from: String::new(), mark: String::new() };
-        let ([source, mut target], away, mut members) = servers.find(arguments.undo)?;
+        let mut names = Names { schema, moving, moved, ..Names::default() };
+        let ([source, mut target], mut members) = servers.find(arguments.undo)?;
         let (session, system) = (&source[0].session, &source[0].node.system);
         let place = |system: &str, session: &Session| {
             let oid = session.value("SELECT oid FROM pg_database WHERE datname = current_database()", &[])?;
             Ok(format!("{system}/{}", oid.parse::<u32>().unwrap_or_default()))
         };
-        names.from = place(system, session)?;
+        (names.from, names.timeline) = (place(system, session)?, source[0].node.timeline);
         let begun = Begun::of(session, &names.schema, &names.from)?;
         let shard = find_shard(session, &names, begun.as_ref(), arguments.shard)?;
         names.mark = format!("idgenctl move {} of {}", i32::from(shard), names.from);
@@ -80,13 +78,13 @@ impl<'a> Plan<'a> {
             _ => begun.as_ref().map(|begun| begun.owner.clone()).unwrap_or_default(),
         };
         let to = to.unwrap_or_default();
-        Ok(Plan { cli, arguments, names, shard, begun, source, target, to, away, others, as_owner, owner })
+        Ok(Plan { cli, arguments, names, shard, begun, source, target, to, others, as_owner, owner })
     }
 
     pub fn marker(&self, opened: bool) -> Begun {
         let (schema, from) = (self.names.schema.clone(), self.names.from.clone());
         let (shard, to, owner) = (i32::from(self.shard) as u16, self.to.clone(), self.owner.clone());
-        Begun { shard, schema, from, to, owner, opened, on_target: false }
+        Begun { shard, schema, from, timeline: self.names.timeline, to, owner, opened, on_target: false }
     }
 
     /// The comment of a schema, which may be empty; none if there is no such schema.
@@ -95,7 +93,7 @@ impl<'a> Plan<'a> {
             "SELECT left(obj_description(oid, 'pg_namespace'), 10000) FROM pg_namespace WHERE nspname = $1",
             &[schema],
         )?;
-        Ok(rows.iter().next().map(|row| row.string(0)))
+        Ok(rows.iter().next().map(|row| cut(&row.string(0))))
     }
 }
 

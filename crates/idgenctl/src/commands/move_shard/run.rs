@@ -1,6 +1,5 @@
 //! A run, and its turn: only one run at a time changes a server, after ending the sessions that others have left there.
 
-use std::ptr;
 use std::time::Duration;
 
 use serde_json::json;
@@ -8,11 +7,10 @@ use serde_json::json;
 use super::names::set_comment;
 use super::plan::Plan;
 use super::sides::{Place, Side};
-use crate::commands::marker::new_schema;
+use crate::commands::marker::{Begun, new_schema};
 use crate::connection::session::Session;
 use crate::connection::waiting;
 use crate::terminal::error::{Error, Result, refused};
-use crate::terminal::output::note;
 use crate::terminal::text::said;
 
 /// How far a run got, which decides what happens if it fails.
@@ -20,8 +18,6 @@ pub enum Stage {
     Unchanged,
     /// This run has made changes, and undoes them.
     Begun,
-    /// An earlier run has made changes, so the user decides.
-    Resumed,
     /// The target may mint.
     Opened,
     Done,
@@ -39,12 +35,24 @@ impl Run<'_> {
         let (plan, names, begun) = (self.plan, &self.plan.names, self.plan.marker(false));
         self.turn.session(&plan.source, plan.source.primary())?.run(&begun.write(false))?;
         let session = self.turn.session(&plan.target, plan.target.primary())?;
-        let mut sql = begun.write(true);
-        if !names.is_reserved(&session)? {
-            let kept = new_schema(&session, &names.schema)?;
-            sql += &format!("; {kept}; {}", set_comment(&names.schema, &names.mark));
-        }
-        session.run(&sql).map(drop)
+        let (kept, comment) = (new_schema(&session, &names.schema)?, set_comment(&names.schema, &names.mark));
+        session.run(&format!("{}; {kept}; {comment}", begun.write(true)))?;
+        let see = |side| Side::standbys(side).iter().try_for_each(|place| see_marker(plan, side, place));
+        [&plan.source, &plan.target].into_iter().try_for_each(see)
+    }
+}
+
+/// Waits until a standby has replayed the marker of its side: a hostile primary may claim the standby of another.
+pub fn see_marker(plan: &Plan<'_>, side: &Side<'_>, place: &Place<'_>) -> Result {
+    let what = format!("{} to replay what {} writes", place.role, side.primary().role);
+    let is_own = |it: &Begun| it.is_of(&plan.marker(false)) && it.on_target == (side.role == "target");
+    let shown = || Ok(Begun::all(&place.any_session()?)?.iter().any(is_own).then_some(()));
+    match waiting::until(Duration::from_secs(10), &what, shown)? {
+        Some(()) => Ok(()),
+        None => refused(
+            format!("gave up waiting for {what}"),
+            "See whether it is its standby, and whether replay is paused or delayed.",
+        ),
     }
 }
 
@@ -58,21 +66,16 @@ pub struct Turn {
 }
 
 impl Turn {
-    /// Takes the locks on both primaries, and ends the sessions of earlier runs. An undo can do without the target and standbys.
+    /// Takes the locks on both primaries, and ends the sessions of earlier runs. An undo can do without the target.
     pub fn take(plan: &Plan<'_>) -> Result<Turn> {
         let source = lock(plan.source.primary())?;
         let target = plan.target.is_reached.then(|| lock(plan.target.primary())).transpose()?;
         let earlier = plan.begun.iter().map(|begun| begun.owner.clone());
         let turn = Turn { source, target, owners: earlier.chain([plan.owner.clone()]).collect() };
         for side in [&plan.source, &plan.target].into_iter().filter(|side| side.is_reached) {
-            for place in &side.places {
-                match turn.end_others(side, place) {
-                    Err(error) if plan.arguments.undo && !ptr::eq(place, side.primary()) => {
-                        note(format!("{error}"))
-                    }
-                    ended => ended?,
-                }
-            }
+            // An undo changes no standby.
+            let places = if plan.arguments.undo { 1 } else { side.places.len() };
+            side.places[..places].iter().try_for_each(|place| turn.end_others(side, place))?;
         }
         Ok(turn)
     }
@@ -107,6 +110,26 @@ impl Turn {
         let session = place.session()?;
         self.prove(side)?;
         Ok(session)
+    }
+
+    /// Ends the statements on a standby that go by the list that it had when they began, even after a promotion. They first
+    /// get some time to end by themselves.
+    pub fn end_statements(&self, side: &Side<'_>, place: &Place<'_>) -> Result {
+        let session = self.session(side, place)?;
+        let now = session.value("SELECT clock_timestamp()", &[])?;
+        let what = format!("statements to end that began earlier on {}", place.role);
+        let end = |call: &str, seconds| {
+            let sql = format!(
+                "SELECT count({call}) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()
+                     AND state IN ('active', 'fastpath function call') AND query_start < $1::timestamptz"
+            );
+            let ask = || Ok((session.value(&sql, &[&now])? == "0").then_some(()));
+            waiting::until(Duration::from_secs(seconds), &what, ask)
+        };
+        if end("*", 5)?.is_none() && end("pg_terminate_backend(pid)", 10)?.is_none() {
+            return refused(format!("gave up waiting for {what}"), "End them, and try again.");
+        }
+        Ok(())
     }
 
     /// Ends sessions of earlier runs, or of a failed part of this one, such as a restore that could still commit, and of

@@ -93,8 +93,8 @@ pub struct Servers {
     to: usize,
 }
 
-/// The source's servers, those of the target, others that cannot be reached, and others.
-type Found<'a> = ([Vec<Member<'a>>; 2], Vec<&'a Server>, Vec<Member<'a>>);
+/// The source's servers, those of the target, and others.
+type Found<'a> = ([Vec<Member<'a>>; 2], Vec<Member<'a>>);
 
 impl Servers {
     pub fn load(cli: &Cli, arguments: &Arguments) -> Result<Servers> {
@@ -117,15 +117,11 @@ impl Servers {
 
     /// Connects to all servers, of which an undo only needs the source, and finds the standbys. Primaries come first.
     pub fn find(&self, is_undo: bool) -> Result<Found<'_>> {
-        let (mut seen, mut away): (Vec<Member<'_>>, _) = (Vec::new(), Vec::new());
-        let reached = self.fleet.each(|server| {
-            let is_enough = is_undo && !ptr::eq(server, self.from());
-            let other = |error| if is_enough { server.connect_to("postgres") } else { Err(error) };
-            Ok(Member::with(server, server.connect().or_else(other)?))
-        });
+        let mut seen: Vec<Member<'_>> = Vec::new();
+        let reached = self.fleet.each(|server| Member::with(server, server.connect()?));
         for (server, member) in self.fleet.servers.iter().zip(reached) {
             match member {
-                Ok(Ok(member)) => {
+                Ok(member) => {
                     if let Some(other) = seen.iter().find(|other| other.node.identity == member.node.identity)
                     {
                         let (one, two) = (&other.server.name, &server.name);
@@ -136,12 +132,9 @@ impl Servers {
                     }
                     seen.push(member);
                 }
-                Err(Error::Interrupted) | Ok(Err(Error::Interrupted)) => return Err(Error::Interrupted),
-                Err(error) if is_undo && !ptr::eq(server, self.from()) => {
-                    note(format!("{error}"));
-                    away.extend(Some(server).filter(|server| !ptr::eq(*server, self.to())));
-                }
-                Err(error) | Ok(Err(error)) => {
+                Err(Error::Interrupted) => return Err(Error::Interrupted),
+                Err(error) if is_undo && !ptr::eq(server, self.from()) => note(format!("{error}")),
+                Err(error) => {
                     return refused(
                         error.to_string(),
                         "Have it answer, for example by ending a session named here. Leave it out only if it can never mint for the shard.",
@@ -191,6 +184,6 @@ impl Servers {
         let mut seen: Vec<Option<Member<'_>>> = seen.into_iter().map(Some).collect();
         let sides = members.map(|side| side.into_iter().filter_map(|n| seen[n].take()).collect());
         let others = seen.into_iter().flatten().collect();
-        Ok((sides, away, others))
+        Ok((sides, others))
     }
 }

@@ -12,7 +12,6 @@ use crate::terminal::error::{Error, Result, refused};
 use crate::terminal::output::{self, note};
 use crate::terminal::signals;
 
-/// A hint for a move that is not over.
 fn again(how: &str) -> String {
     format!("If it waits for a session named above, end that. Then run the same command with {how}.")
 }
@@ -31,10 +30,6 @@ impl Run<'_> {
                 let hint = left.hint().map_or_else(|| again("--undo"), str::to_owned);
                 (format!("{error}. It is NOT undone: {left}"), hint)
             }
-            Stage::Resumed => (
-                format!("the move was interrupted: {error}"),
-                "Run the same command with --finish, or with --undo.".into(),
-            ),
             Stage::Opened => {
                 (format!("{error}. It is NOT undone, because the target may already mint"), again("--finish"))
             }
@@ -52,17 +47,23 @@ impl Run<'_> {
         let session = self.turn.session(&plan.source, source)?;
         // Closing leaves the name with a superuser. What others call SCHEMA_moving before does not count.
         let (there, is_closed) = (names.on(&session)?, names.kept(&session)?.is_some());
-        match Begun::of(&session, &names.schema, &plan.names.from)? {
+        let (is_undo, is_reached) = (plan.arguments.undo, plan.target.is_reached);
+        match Begun::of(&session, &names.schema, &names.from)? {
             Some(begun) if begun.opened => {
                 return refused("another run has opened the target", again("--finish"));
             }
-            Some(begun)
-                if plan.begun.as_ref().is_some_and(|own| *own != begun && begun != plan.marker(false)) =>
-            {
+            Some(begun) if plan.begun.as_ref().is_some_and(|own| *own != begun) => {
                 return refused("another run has begun another move", "Run idgenctl check.");
             }
             Some(begun) if is_closed && !there.contains(&names.moving) => {
                 return refused(format!("the source has {}", shown(&there)), look_for(&names.moving, &begun));
+            }
+            // A failover may have lost that the target may mint.
+            Some(begun) if is_undo && !is_reached && begun.timeline != names.timeline => {
+                let marker = Begun { timeline: names.timeline, ..begun }.write(false);
+                let hint =
+                    format!("Have it answer. If the whole server is lost, run on the source: {marker};");
+                return refused("the source was replaced since: only the target knows if it may mint", hint);
             }
             Some(_) => {}
             // This run failed before it created the marker.
@@ -72,15 +73,15 @@ impl Run<'_> {
             }
             None => return refused("the marker of the move is gone", "Run idgenctl check."),
         }
-        let of_target = plan.target.is_reached.then(|| lists::of(plan.target.primary()));
-        // An earlier run may have opened it, and a failover may have lost that.
-        let of_target =
-            if plan.arguments.undo { of_target.transpose()? } else { of_target.and_then(Result::ok) };
-        if of_target.is_some_and(|list| list.contains(plan.shard)) {
+        if is_undo && is_reached && lists::of(plan.target.primary())?.contains(plan.shard) {
             return refused(
                 format!("the target may mint for shard {}", i32::from(plan.shard)),
                 "If no one has minted there, take the shard out of its list. Then run the same command with --undo.",
             );
+        }
+        if is_undo && is_reached {
+            // A statement that began earlier may go by another list.
+            library::close(&self.turn.session(&plan.target, plan.target.primary())?, plan.shard)?;
         }
         if is_closed {
             session.run("BEGIN")?;
@@ -89,25 +90,16 @@ impl Run<'_> {
             // This may wait for a standby, which is reported. After a timeout, it may have happened.
             session.run("COMMIT")?;
         }
-        let list = lists::of(source)?.with(plan.shard);
-        let set = |place| lists::set(plan, &self.turn, &plan.source, place, ShardSet::with);
-        let told =
-            lists::tell_program(plan, &self.turn, &plan.source, ShardSet::with).and_then(|()| set(source));
+        let told = lists::set_primary(plan, &self.turn, &plan.source, ShardSet::with);
         self.turn.prove(&plan.source)?;
         library::reopen(&session, plan.shard)?;
-        // Clients need not wait for these.
-        let set = told.and_then(|()| plan.source.standbys().iter().try_for_each(set));
-        let mut left: Vec<String> = plan.away.iter().map(|server| server.name.clone()).collect();
-        let unknown = checks::standbys(&plan.source).err();
-        left.extend(unknown.into_iter().chain(set.err()).map(|error| error.to_string()));
-        if !left.is_empty() {
-            return refused(
-                format!("the source mints again, but standbys of it may lack the shard: {}", left.join(", ")),
-                "On those that are its standbys, add it to idgen.allowed_shards. Then run --undo again, with all servers.",
-            );
-        }
+        told?;
         session.run(&plan.marker(false).remove())?;
-        note(format!("undone: the source has the shard, and idgen.allowed_shards is \"{list}\""));
+        note("undone: the source has the shard");
+        let has = |list: ShardSet| list.contains(plan.shard);
+        for place in plan.source.standbys().iter().filter(|place| !lists::of(place).is_ok_and(has)) {
+            note(format!("{} may lack it, and keeps its list: see idgenctl check", place.role));
+        }
         self.drop_copy();
         Ok(())
     }
@@ -139,7 +131,6 @@ impl Run<'_> {
         }
     }
 
-    /// `--undo`.
     pub fn undo_earlier(&mut self) -> Result {
         let plan = self.plan;
         let here = plan.names.on(&plan.source.primary().session()?)?;
