@@ -874,7 +874,7 @@ fn an_owner_restores_nothing_of_others() {
     target.run("GRANT ALL ON SCHEMA shared TO mallory");
     check("schema shared, in which mallory may create objects");
     there.run(
-        "CREATE FUNCTION shared.accepted(integer) RETURNS boolean LANGUAGE sql AS 'SELECT mallory.take() = 1'",
+        "CREATE FUNCTION shared.other(integer) RETURNS boolean LANGUAGE sql AS 'SELECT mallory.take() = 1'",
     );
     // A role that does not inherit has to say SET ROLE before that.
     target.run(
@@ -889,8 +889,14 @@ fn an_owner_restores_nothing_of_others() {
     there.run("REVOKE CREATE ON SCHEMA shared FROM mallory");
     check("schema shared, in which mallory may create objects");
     target.run("ALTER SCHEMA shared OWNER TO postgres");
-    check("shared.accepted of mallory");
-    there.run("DROP FUNCTION shared.accepted(integer)");
+    // A function of the owner could find it by its path.
+    check("shared.other of mallory");
+    there.run("DROP FUNCTION shared.other(integer); CREATE EXTENSION hstore SCHEMA shared");
+    check("shared.hstore of mallory");
+    there.run("DROP EXTENSION hstore");
+    target.run("CREATE FUNCTION pg_catalog.f() RETURNS integer RETURN 1; ALTER FUNCTION pg_catalog.f OWNER TO mallory");
+    check("objects of others in pg_catalog");
+    there.run("DROP FUNCTION pg_catalog.f()");
     target.run("ALTER SCHEMA shared RENAME TO elsewhere");
     check("schema shared, which the target lacks");
     target.run("ALTER SCHEMA elsewhere RENAME TO shared");

@@ -76,7 +76,7 @@ pub fn run(cli: &Cli, database: &str) -> Result<u8> {
 
 /// The servers in restart order: the primary comes last. Standbys may be prepared before it, without it.
 fn cluster<'a>(fleet: &'a Fleet, database: &str) -> Result<Vec<Member<'a>>> {
-    let reached = fleet.each(|server| Member::with(server, server.connect_to(database)?));
+    let reached = fleet.each(|server| Member::with(server, server.connect_with(&[("dbname", database)])?));
     let mut members = reached.into_iter().collect::<Result<Vec<_>>>()?;
     members.sort_by_key(|member| !member.node.is_standby);
     let is_of =

@@ -41,10 +41,6 @@ impl Server {
         self.connect_with(&[])
     }
 
-    pub fn connect_to(&self, database: &str) -> Result<Session> {
-        self.connect_with(&[("dbname", database)])
-    }
-
     /// The connection string (for `--dbname`) and the environment with which PostgreSQL's programs connect as this one
     /// does. The password is in the environment because every user of the machine can see arguments.
     pub fn for_program(&self) -> (String, Option<(&'static str, String)>) {
@@ -84,7 +80,7 @@ impl Server {
                     if is_complete && encoding == "UTF8" && any.contains(&&*session.value(shown, &[])?) {
                         encoding = "SQL_ASCII";
                     } else if is_complete {
-                        return Ok(session);
+                        return if self.is_superuser { session.trusted() } else { Ok(session) };
                     }
                 }
                 Err(error) if error.code() == "42501" && self.is_superuser => {

@@ -10,7 +10,7 @@ use libpq::result::ErrorField;
 use libpq::{Connection, Format, PQResult, Status};
 
 use crate::connection::{connecting, waiting};
-use crate::terminal::error::{Error, Result};
+use crate::terminal::error::{Error, Result, refused};
 use crate::terminal::output::note;
 use crate::terminal::signals::go_on;
 use crate::terminal::text::{cut, quoted};
@@ -37,6 +37,28 @@ impl Session {
         let connection = connecting::connect(server, parameters.clone())?;
         let (patience, end) = (Cell::new(Some(PATIENCE)), Cell::new(None));
         Ok(Session { connection, server: server.into(), patience, end, parameters })
+    }
+
+    /// Refuses a database in which others have what statements of superusers might find: a trusted extension can bring
+    /// functions, operators and views of the database's owner into pg_catalog.
+    pub fn trusted(self) -> Result<Session> {
+        let limit = self.parameters.get("connect_timeout").and_then(|text| text.parse::<f64>().ok());
+        let limit = limit.and_then(|s| Duration::try_from_secs_f64(s.min(60.0)).ok()).unwrap_or(PATIENCE);
+        self.end.set(Some(Instant::now() + limit));
+        let of_others = self.run(
+            "SELECT FROM pg_catalog.pg_authid AS r JOIN (
+                 SELECT pronamespace, proowner FROM pg_catalog.pg_proc
+                 UNION ALL SELECT oprnamespace, oprowner FROM pg_catalog.pg_operator
+                 UNION ALL SELECT relnamespace, relowner FROM pg_catalog.pg_class
+             ) AS o (namespace, owner) ON r.oid OPERATOR(pg_catalog.=) owner
+             WHERE NOT rolsuper AND namespace OPERATOR(pg_catalog.=) 11::pg_catalog.oid",
+        )?;
+        self.end.set(None);
+        if of_others.len() == 0 {
+            return Ok(self);
+        }
+        let what = format!("a database of {} has objects of others in pg_catalog", self.server);
+        refused(what, "Superusers could run them. Have their owners drop them.")
     }
 
     pub fn server(&self) -> &str {
@@ -197,6 +219,8 @@ impl Session {
             return;
         }
         let mut parameters = self.parameters.clone();
+        // Somebody may have locked a catalog of this database.
+        parameters.insert("dbname".into(), "postgres".into());
         parameters.insert("connect_timeout".into(), "3".into());
         let why = Session::connect(&self.server, parameters).and_then(|mut other| {
             other.parameters.clear();

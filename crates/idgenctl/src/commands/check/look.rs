@@ -34,7 +34,7 @@ pub fn at(server: &'static Server) -> std::result::Result<Facts, Box<Finding>> {
     let (sent, look) = mpsc::channel();
     thread::spawn(move || {
         // The database's owner can close it, or make it hang.
-        let retry = |error| facts(server, server.connect_to("postgres")).map_err(|_| error);
+        let retry = |error| facts(server, server.connect_with(&[("dbname", "postgres")])).map_err(|_| error);
         let _ = sent.send(facts(server, server.connect()).or_else(retry));
     });
     let late = |_| Err(Error::late(&server.name, OF_SERVER.as_secs_f64()));
@@ -160,7 +160,7 @@ fn databases(server: &Server, session: &Session, round_trip: f64) -> Result<Vec<
             }
             let locked = session.locked(&oid)?;
             let look = if !locked.is_empty() {
-                refused(format!("it is locked by {locked}"), "")
+                refused(format!("it is locked by {}", said(&locked)), "")
             } else {
                 let share = left / 2 / u32::try_from(others).unwrap_or(u32::MAX);
                 inside(server, &name, &oid, share.clamp(least, OF_ONE[1]))

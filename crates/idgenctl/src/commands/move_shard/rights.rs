@@ -147,19 +147,22 @@ fn refuse_names_of_others(plan: &Plan<'_>, session: &Session, name: &str) -> Res
                              WHERE privilege_type = 'CREATE' AND (given.grantee = 0 OR pg_has_role(r.oid, given.grantee, 'MEMBER')))
                   OR pg_has_role(r.oid, CASE nspowner WHEN 'pg_database_owner'::regrole THEN datdba ELSE nspowner END, 'MEMBER')
                UNION ALL
+               -- The path of a function may lead to any of them, and extensions can be dropped with what uses them.
                SELECT format('%s of %I', concat_ws('.', quote_ident(nspname), quote_ident(found)), rolname)
-               FROM names JOIN (
-                   SELECT 0, srvname, srvowner FROM pg_foreign_server {found}
-               ) AS o (namespace, found, owner) ON found = name LEFT JOIN pg_namespace AS n ON n.oid = namespace
+               FROM (SELECT 0, srvname, srvowner FROM pg_foreign_server
+                     UNION ALL SELECT extnamespace, extname, extowner FROM pg_extension {found}
+                    ) AS o (namespace, found, owner) LEFT JOIN pg_namespace AS n ON n.oid = namespace
                     JOIN others AS r ON r.oid = CASE owner WHEN 'pg_database_owner'::regrole THEN datdba ELSE owner END
-               WHERE nspname IS NOT DISTINCT FROM schema) AS found (what)"),
+               WHERE (SELECT bool_or(schema = nspname OR schema IS NULL AND nspname IS NULL AND name = found) FROM names)
+               LIMIT 5) AS found (what)"),
         &[&names, &plan.owner, &owner],
     )?;
     refuse_any(
         &others,
         format!("{} must not restore what may use objects of others on the target", plan.owner),
         "Create what the target lacks. On both servers, have what the schema uses in schemas that belong to superusers or to that \
-         role, and in which only they may create objects, by ALTER EXTENSION ... SET SCHEMA. Have others drop what is theirs.",
+         role, and in which only they have or may create objects. Have others drop what is theirs, also extensions, and a superuser \
+         create these.",
     )
 }
 
