@@ -14,11 +14,15 @@ use nix::poll::{PollFd, PollFlags, poll};
 use crate::terminal::error::{Error, Result};
 use crate::terminal::signals::go_on;
 
+/// How many seconds it may take to connect; infinitely many without a limit.
+pub fn limit(parameters: &HashMap<String, String>) -> f64 {
+    let limit = parameters.get("connect_timeout").and_then(|text| text.trim().parse::<f64>().ok());
+    limit.filter(|seconds| *seconds > 0.0).unwrap_or(f64::INFINITY)
+}
+
 /// Connects in a thread: for a hostile server, libpq would compute for hours.
 pub fn connect(server: &str, parameters: HashMap<String, String>) -> Result<Connection> {
-    let limit = parameters.get("connect_timeout").and_then(|text| text.trim().parse::<f64>().ok());
-    let limit = limit.filter(|seconds| *seconds > 0.0).unwrap_or(f64::INFINITY);
-    let (began, name) = (Instant::now(), server.to_owned());
+    let (began, name, limit) = (Instant::now(), server.to_owned(), limit(&parameters));
     let connecting = in_thread(move || attempt(&name, &parameters, limit));
     loop {
         go_on()?;

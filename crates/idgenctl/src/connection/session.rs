@@ -42,9 +42,8 @@ impl Session {
     /// Refuses a database in which others have what statements of superusers might find: a trusted extension can bring
     /// functions, operators and views of the database's owner into pg_catalog.
     pub fn trusted(self) -> Result<Session> {
-        let limit = self.parameters.get("connect_timeout").and_then(|text| text.parse::<f64>().ok());
-        let limit = limit.and_then(|s| Duration::try_from_secs_f64(s.min(60.0)).ok()).unwrap_or(PATIENCE);
-        self.end.set(Some(Instant::now() + limit));
+        let limit = Duration::try_from_secs_f64(connecting::limit(&self.parameters)).unwrap_or(PATIENCE);
+        self.end.set(Some(Instant::now() + limit.min(PATIENCE)));
         let of_others = self.run(
             "SELECT FROM pg_catalog.pg_authid AS r JOIN (
                  SELECT pronamespace, proowner FROM pg_catalog.pg_proc

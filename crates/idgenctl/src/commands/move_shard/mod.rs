@@ -165,8 +165,8 @@ impl Run<'_> {
         let begun = plan.marker(true);
         let comment = plan.comment_on(source, &names.moving)?.or(plan.comment_on(source, &names.moved)?);
         let comment = comment.filter(|text| !text.starts_with("idgenctl move "));
-        lists::elsewhere(plan)?;
         if let Some(locks) = locks {
+            lists::elsewhere(plan)?;
             if names.on(&target.session()?)?.contains(&names.schema) {
                 return refused(format!("the target now has schema {}", names.schema), "Rename that one.");
             }

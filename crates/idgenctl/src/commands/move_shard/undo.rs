@@ -106,7 +106,7 @@ impl Run<'_> {
 
     /// Drops the copy on the target, which is known by its comment, if a superuser's schema keeps its name there: the owner
     /// of another schema could give that the comment. No other schema is dropped.
-    pub fn drop_copy(&self) {
+    fn drop_copy(&self) {
         let plan = self.plan;
         let moving = &plan.names.moving;
         let drop = || -> Result {
