@@ -528,11 +528,14 @@ fn a_shard_moves_with_standbys_on_both_sides() {
     // Each keeps its own list otherwise, because a hostile server may claim a standby.
     old.alter("idgen.allowed_shards", "1-8");
     // A statement goes by the list that the standby had when it began, even after the promotion.
-    let mut held = old.connect();
-    let statement = thread::spawn(move || held.batch_execute("DO 'BEGIN PERFORM pg_sleep(300); END'"));
-    old.wait_until("SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'PgSleep')");
+    let statements = ["on", "off"].map(|shown| {
+        old.alter("track_activities", shown);
+        let mut held = old.connect();
+        thread::spawn(move || held.batch_execute("DO 'BEGIN PERFORM pg_sleep(300); END'"))
+    });
+    old.wait_until("SELECT count(*) = 2 FROM pg_stat_activity WHERE wait_event = 'PgSleep'");
     run(move_with(&both, &source, &target));
-    assert!(statement.join().unwrap().is_err());
+    assert!(statements.into_iter().all(|statement| statement.join().unwrap().is_err()));
 
     [&old, &new].iter().for_each(|standby| standby.wait_until(MOVE_IS_OVER));
     [&source, &target].iter().for_each(|server| server.kill());

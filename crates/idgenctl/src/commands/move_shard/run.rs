@@ -118,18 +118,16 @@ impl Turn {
         let session = self.session(side, place)?;
         let now = session.value("SELECT clock_timestamp()", &[])?;
         let what = format!("statements to end that began earlier on {}", place.role);
-        let end = |call: &str, seconds| {
-            let sql = format!(
-                "SELECT count({call}) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()
-                     AND state IN ('active', 'fastpath function call') AND query_start < $1::timestamptz"
-            );
-            let ask = || Ok((session.value(&sql, &[&now])? == "0").then_some(()));
-            waiting::until(Duration::from_secs(seconds), &what, ask)
-        };
-        if end("*", 5)?.is_none() && end("pg_terminate_backend(pid)", 10)?.is_none() {
-            return refused(format!("gave up waiting for {what}"), "End them, and try again.");
+        let sql = "SELECT count(CASE WHEN clock_timestamp() < $1::timestamptz + interval '5 s' THEN true
+                                     ELSE pg_terminate_backend(pid) END)
+                   FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()
+                     AND state IN ('active', 'fastpath function call', 'disabled')
+                     AND coalesce(query_start, backend_start) < $1::timestamptz";
+        let ask = || Ok((session.value(sql, &[&now])? == "0").then_some(()));
+        match waiting::until(Duration::from_secs(15), &what, ask)? {
+            Some(()) => Ok(()),
+            None => refused(format!("gave up waiting for {what}"), "End them, and try again."),
         }
-        Ok(())
     }
 
     /// Ends sessions of earlier runs, or of a failed part of this one, such as a restore that could still commit, and of
