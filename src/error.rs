@@ -364,6 +364,13 @@ table! {
             "They still have to take {ahead} ids, after which {count} more would take longer than \"idgen.max_wait\" \
              allows. No id was minted.",
             "Try again, ask for fewer ids at once, use several shards, or raise \"idgen.max_wait\".";
+        ShardNotAllowed { shard = 1.try_into().expect("a shard") }
+            where shard = i32::from(*shard)
+            => Reason::ShardNotAllowed,
+            "this server may not mint ids for shard {shard}",
+            "Since this statement began, the server has read a value of \"idgen.allowed_shards\" without the shard.",
+            "Connect to the server that holds the shard, or add the shard to the setting and reload the configuration \
+             once no other server mints for it.";
         ShardClosed { shard = 1.try_into().expect("a shard") }
             where shard = i32::from(*shard)
             => Reason::ShardClosed,

@@ -5,9 +5,9 @@ use idgen_core::host::Point;
 use idgen_core::host::{Host, Wait};
 use idgen_core::mark::{Progress, renewal, stored};
 use idgen_core::shared::{Backend, Shared};
-use idgen_ids::Tick;
 use idgen_ids::epoch::Timestamptz;
 use idgen_ids::id::MAX_TICK;
+use idgen_ids::{Shard, Tick};
 
 use crate::clock;
 use crate::error::{Error, Warning};
@@ -147,6 +147,12 @@ impl Host for Postgres {
 
     fn backend(&self) -> Option<usize> {
         backend::number()
+    }
+
+    // The cache lines that this reads are written only when the configuration is read.
+    #[inline]
+    fn allows(&self, shard: Shard) -> bool {
+        self.segment.allows(shard)
     }
 
     #[inline]

@@ -61,7 +61,7 @@ pub extern "C-unwind" fn _PG_init() {
         memory::when_allocated(|| log_problems(origin_slots::origins(), true));
         return;
     }
-    pg::shmem::install_hooks();
+    pg::shmem::install_hooks(settings::list);
     if pg::backend::in_postmaster() {
         log_problems(origin_slots::saved_origins(), false);
     }

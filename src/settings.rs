@@ -173,6 +173,12 @@ impl TextSetting for AllowedShardsSetting {
         if let Ok(shards) = allowed_by(text) {
             *ALLOWED.borrow_mut() = shards;
             BAD_ALLOWED_SHARDS.set(false);
+            // Sessions whose statements go on read the configuration late.
+            if backend::in_postmaster()
+                && let Some(segment) = shmem::at_hand()
+            {
+                segment.allow(&shards);
+            }
         }
         server_changed();
     }
@@ -305,7 +311,13 @@ pub fn check_allowed_shards() -> Result<(), Error> {
     if *ALLOWED.borrow() == ShardSet::NONE { Err(Error::NoShardsBesideCitus) } else { Ok(()) }
 }
 
-/// Whether this server may mint for a shard.
+/// The shards for which this server may mint, as this process has read the configuration.
+pub fn list() -> ShardSet {
+    if BAD_ALLOWED_SHARDS.get() { ShardSet::NONE } else { *ALLOWED.borrow() }
+}
+
+/// Whether this server may mint for a shard, as this process has read the configuration. What the server has read since
+/// is looked at under the lock of the slot: [`idgen_core::host::Host::allows`].
 #[inline]
 pub fn allows(shard: Shard) -> bool {
     #[cfg(feature = "pg_test")]

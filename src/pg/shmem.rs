@@ -16,11 +16,13 @@
 //!   524_544  +------------------------------------------------------------------------------+
 //!            | ... the same for each of the 256 shards of JavaScript-safe ids               |
 //!   540_928  +------------------------------------------------------------------------------+
+//!            | allowed: for each of the 8192 shards, whether the list has it, 1 byte        |
+//!   549_120  +------------------------------------------------------------------------------+
 //!            | renewed: condition variable, on which backends wait for the mark, 12 bytes   |
-//!   540_944  | counted_since, 8 bytes                                                       |
-//!   540_952  | refusals: for each of the 19 reasons, a counter of 8 bytes                   |
-//!   541_104  | stored_mark, 4 bytes                                                         |
-//!   541_120  +------------------------------------------------------------------------------+
+//!   549_136  | counted_since, 8 bytes                                                       |
+//!   549_144  | refusals: for each of the 19 reasons, a counter of 8 bytes                   |
+//!   549_296  | stored_mark, 4 bytes                                                         |
+//!   549_312  +------------------------------------------------------------------------------+
 //!
 //!             The array of Backend, one for each backend that the server allows
 //!         0  +------------------------------------------------------------------------------+
@@ -51,6 +53,7 @@ use idgen_ids::Shard;
 use idgen_ids::epoch::Timestamptz;
 use idgen_ids::id::SHARDS;
 use idgen_ids::js::{JS_SHARDS, JsShard};
+use idgen_ids::shard_set::ShardSet;
 use pgrx::pg_sys;
 
 use super::backend;
@@ -95,6 +98,10 @@ impl<T: Copy> Guarded<T> for Locked<T> {
 pub struct Segment {
     /// The state on which the protocol works. Its first cache line is read for every id, and written at a renewal.
     pub shared: Shared<LwLocks>,
+    /// Whether `idgen.allowed_shards` has each shard, as the postmaster has read it last. A backend reads the
+    /// configuration only between two statements, so its own list may be hours old. The postmaster, which must take no
+    /// lock, writes these when it reads the configuration, before it tells the backends to read it.
+    allowed: [AtomicBool; SHARDS],
     renewed: UnsafeCell<pg_sys::ConditionVariable>,
     /// When the counters began.
     counted_since: AtomicI64,
@@ -107,7 +114,8 @@ pub struct Segment {
 const KEPT: u32 = 1;
 const REMOVED: u32 = 2;
 
-/// The size of shared memory in bytes: 528 KiB for the slots, and less than a KiB for the rest.
+/// The size of shared memory in bytes: 528 KiB for the slots, 8 KiB for the list of shards, and less than a KiB for the
+/// rest.
 const SIZE: usize = size_of::<Segment>();
 
 // The drawing at the top.
@@ -122,9 +130,10 @@ const _: () = {
     assert!(offset_of!(Slot<Shard>, closed) == 40);
     assert!(SHARDS == 8192 && 256 + 64 * SHARDS == 524_544);
     assert!(JS_SHARDS == 256 && 524_544 + 64 * JS_SHARDS == 540_928);
-    assert!(offset_of!(Segment, renewed) == 540_928 && size_of::<pg_sys::ConditionVariable>() == 12);
-    assert!(offset_of!(Segment, counted_since) == 540_944 && offset_of!(Segment, refusals) == 540_952);
-    assert!(Reason::ALL.len() == 19 && offset_of!(Segment, stored_mark) == 541_104 && SIZE == 541_120);
+    assert!(offset_of!(Segment, allowed) == 540_928 && 540_928 + SHARDS == 549_120);
+    assert!(offset_of!(Segment, renewed) == 549_120 && size_of::<pg_sys::ConditionVariable>() == 12);
+    assert!(offset_of!(Segment, counted_since) == 549_136 && offset_of!(Segment, refusals) == 549_144);
+    assert!(Reason::ALL.len() == 19 && offset_of!(Segment, stored_mark) == 549_296 && SIZE == 549_312);
     assert!(
         offset_of!(Backend, txn_floor) == 0 && offset_of!(Backend, batch) == 8 && size_of::<Backend>() == 40
     );
@@ -142,13 +151,17 @@ static SEGMENT: AtomicPtr<Segment> = AtomicPtr::new(ptr::null_mut());
 /// The states of all backends, even if this session may not use the memory.
 static BACKENDS: AtomicPtr<Backend> = AtomicPtr::new(ptr::null_mut());
 static PRELOADED: AtomicBool = AtomicBool::new(false);
+/// The list of shards as this process has read it. Without a preload there is none: every shard is allowed.
+static mut LIST: fn() -> ShardSet = || ShardSet::ALL;
 static mut PREVIOUS_REQUEST_HOOK: pg_sys::shmem_request_hook_type = None;
 static mut PREVIOUS_STARTUP_HOOK: pg_sys::shmem_startup_hook_type = None;
 
-/// Requests shared memory. Call it while the library is being preloaded.
-pub fn install_hooks() {
+/// Requests shared memory. Call it while the library is being preloaded. `list` returns the shards that the
+/// configuration allows.
+pub fn install_hooks(list: fn() -> ShardSet) {
     // SAFETY: the postmaster is single-threaded, and these variables are meant to be chained this way.
     unsafe {
+        LIST = list;
         PREVIOUS_REQUEST_HOOK = pg_sys::shmem_request_hook;
         pg_sys::shmem_request_hook = Some(request);
         PREVIOUS_STARTUP_HOOK = pg_sys::shmem_startup_hook;
@@ -179,6 +192,7 @@ unsafe fn initialize(segment: *mut Segment, backends: *mut Backend) {
         let tranche = new_tranche(TRANCHE);
         let Segment { shared, renewed, counted_since, .. } = &*segment;
         counted_since.store(backend::timestamp(), Ordering::Relaxed);
+        (*segment).allow(&LIST());
         pg_sys::ConditionVariableInit(renewed.get());
         pg_sys::LWLockInitialize(shared.mark.lock.get(), tranche);
         Shard::all().for_each(|shard| pg_sys::LWLockInitialize(shard.slot(shared).lock.get(), tranche));
@@ -389,6 +403,19 @@ unsafe fn locked<T>(lock: *mut pg_sys::LWLock, mode: pg_sys::LWLockMode::Type, f
 }
 
 impl Segment {
+    /// Whether the list of the server has a shard.
+    #[inline]
+    pub fn allows(&self, shard: Shard) -> bool {
+        self.allowed[shard.index()].load(Ordering::Relaxed)
+    }
+
+    /// Writes the list of the server. Only one process at a time does so: the postmaster.
+    pub fn allow(&self, list: &ShardSet) {
+        for (shard, allowed) in Shard::all().zip(&self.allowed) {
+            allowed.store(list.contains(shard), Ordering::Relaxed);
+        }
+    }
+
     /// When the counters began: at the start of the server, or the last reset.
     pub fn counted_since(&self) -> Timestamptz {
         self.counted_since.load(Ordering::Relaxed)

@@ -7,7 +7,7 @@ use idgen_core::mark::{Clocks, Progress};
 use idgen_core::position::Position;
 use idgen_core::shared::{Backend, Guarded, Shared, Slotted};
 use idgen_core::slot::Slot;
-use idgen_ids::Tick;
+use idgen_ids::{Shard, Tick};
 
 use crate::clock;
 use crate::error::Error;
@@ -65,6 +65,10 @@ impl Host for Mutant {
         wake_waiting();
         check_for_interrupts();
         point(point: Point);
+    }
+
+    fn allows(&self, shard: Shard) -> bool {
+        is(Mutation::AnyShard) || self.0.allows(shard)
     }
 
     fn now(&self) -> Result<Tick, Error> {

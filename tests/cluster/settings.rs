@@ -1,5 +1,7 @@
 //! Reports of invalid settings while the server runs.
 
+use std::thread;
+
 use crate::moment::is_reached;
 use crate::server::{PRELOAD, Server, Sql};
 
@@ -74,4 +76,34 @@ fn a_value_that_is_not_in_force_is_told() {
     let mut anybody = server.connect();
     anybody.run("CREATE ROLE anybody; SET ROLE anybody");
     assert_eq!(anybody.warning(), not_in_force("idgen.allowed_shards"));
+}
+
+/// Promise 1: a list counts for every session once the server has read it, even for one whose statement goes on. When a
+/// backend crashes, the server keeps the list.
+#[test]
+fn a_list_counts_for_statements_that_go_on() {
+    let server = Server::start(&[PRELOAD]);
+    let mut holder = server.connect();
+    holder.run("SELECT pg_advisory_lock(1)");
+    let calls = ["snowflake_next_id(5)", "snowflake_next_ids(5, 3)", "snowflake_next_id_js(5)"];
+    let held = calls.map(|call| {
+        let mut client = server.connect();
+        let waits = "PERFORM pg_advisory_lock_shared(1)";
+        thread::spawn(move || {
+            client.error(&format!("DO 'BEGIN PERFORM {call}; {waits}; PERFORM {call}; END'"))
+        })
+    });
+    server.wait_until("SELECT count(*) = 3 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted");
+    server.set("idgen.allowed_shards", "6");
+    holder.run("SELECT pg_advisory_unlock(1)");
+    for client in held {
+        let error = client.join().unwrap();
+        let text = "this server may not mint ids for shard 5";
+        assert_eq!((error.code().code(), error.message()), ("55000", text));
+        assert!(error.detail().unwrap().starts_with("Since this statement began, "), "{error:?}");
+    }
+    server.kill_backend(server.connect());
+    server.revive();
+    server.value::<i64>("SELECT snowflake_next_id(6)");
+    assert_eq!(server.code("SELECT snowflake_next_id(5)"), "55000");
 }

@@ -21,6 +21,11 @@ pub enum Error {
         /// The number of ids that the earlier batches still have to take.
         ahead: u64,
     },
+    /// The configuration of this server no longer lets it mint for the shard.
+    ShardNotAllowed {
+        /// The requested shard.
+        shard: Shard,
+    },
     /// The shard is closed on this server.
     ShardClosed {
         /// The requested shard.

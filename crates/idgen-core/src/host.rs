@@ -1,6 +1,6 @@
 //! What minting needs from the host in which it runs: PostgreSQL, or a simulation of it.
 
-use idgen_ids::Tick;
+use idgen_ids::{Shard, Tick};
 
 use crate::batch::Batch;
 use crate::error::Error;
@@ -51,6 +51,10 @@ pub trait Host {
     fn backends(&self) -> &[Backend];
     /// The place of this backend among them; `None` if there is no room for it.
     fn backend(&self) -> Option<usize>;
+
+    /// Whether the configuration of the server lets it mint for a shard: not when the session last read it, but now. The
+    /// caller holds the lock of the shard's slot, so that no run is taken after the answer has become false.
+    fn allows(&self, shard: Shard) -> bool;
 
     /// The system clock as a tick, read at each call.
     ///

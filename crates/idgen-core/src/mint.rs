@@ -16,7 +16,7 @@ use crate::mark::{MOST_LATE_REACH_MS, renewal, runs_low};
 use crate::position::{LayoutShard, Position, Run};
 use crate::settings::{QUEUE_MS, Settings};
 use crate::shared::Slotted;
-use crate::slot::{Bounds, Refusal};
+use crate::slot::{Barred, Bounds, Refusal, Slot};
 
 /// How many milliseconds of a shard a waiting batch takes in advance, so that none is lost if its process wakes late,
 /// or between one batch and the next. Single calls may have to wait longer by as much.
@@ -109,7 +109,7 @@ fn new_lease(
     let run = host.with_slot(shard, |slot| {
         // If the mark is due for renewal, leave that to the slow path. The shard may have run ahead of the clock.
         let due = runs_low(now.max(slot.next.tick()), bounds.limit, margin);
-        if due { None } else { slot.take(want, &bounds).ok() }
+        if due { None } else { slot.take(want, host.allows(shard), &bounds).ok() }
     })?;
     Some(lease.grant(shard, now, run))
 }
@@ -249,8 +249,8 @@ impl<'a, S: Slotted, H: Host> Turn<'a, S, H> {
                         self.wait(tick, max_ahead)?;
                         now = self.host.now()?;
                         // The run may be due in the far future, if the clock has been set back.
-                        if now < run.due(max_ahead) && self.host.with_slot(self.shard, |slot| slot.closed) {
-                            return Err(self.closed().into());
+                        if now < run.due(max_ahead) {
+                            self.host.with_slot(self.shard, |slot| self.check(slot))?;
                         }
                     }
                     // Both may have moved in the meantime; the limit is lower if synchronous replication has begun.
@@ -283,7 +283,7 @@ impl<'a, S: Slotted, H: Host> Turn<'a, S, H> {
                     self.host.check_for_interrupts();
                 }
                 Err(Refusal::Exhausted) => return Err(Error::Exhausted.into()),
-                Err(Refusal::Closed) => return Err(self.closed().into()),
+                Err(Refusal::Barred(why)) => return Err(self.barred(why).into()),
             }
             now = self.host.now()?;
         }
@@ -296,7 +296,7 @@ impl<'a, S: Slotted, H: Host> Turn<'a, S, H> {
             if let Some(batch) = self.batch {
                 batch.looks(boot_ms);
             }
-            let run = slot.take(want, bounds)?;
+            let run = slot.take(want, self.host.allows(self.shard.into()), bounds)?;
             if let Some(batch) = self.batch {
                 batch.took(run.count());
             }
@@ -333,8 +333,17 @@ impl<'a, S: Slotted, H: Host> Turn<'a, S, H> {
         Ok(())
     }
 
-    fn closed(&self) -> Error {
-        Error::ShardClosed { shard: self.shard.into() }
+    /// Checks, under the lock of the slot, that the server may still mint for the shard.
+    fn check(&self, slot: &Slot<S>) -> Result<(), Error> {
+        slot.check(self.host.allows(self.shard.into())).map_err(|why| self.barred(why))
+    }
+
+    fn barred(&self, why: Barred) -> Error {
+        let shard = self.shard.into();
+        match why {
+            Barred::NotAllowed => Error::ShardNotAllowed { shard },
+            Barred::Closed => Error::ShardClosed { shard },
+        }
     }
 
     /// The reason why `tick`, the next one of the shard, cannot be issued at `now`.
@@ -372,9 +381,7 @@ impl<'a, H: Host> Turn<'a, Shard, H> {
         let batch = host.own().map(|own| &own.batch).filter(|_| count > IDS_PER_TICK);
         let boot_ms = batch.map_or(0, |_| host.boot_ms());
         let (batch, ahead) = host.with_slot(shard, |slot| {
-            if slot.closed {
-                return Err(Error::ShardClosed { shard });
-            }
+            self.check(slot)?;
             let ahead = batch.map_or(0, |_| batch::left(host.batches(), shard, boot_ms));
             // Leave an eighth of the wait for single calls and for sleeps that take longer than requested, unless the
             // shard has nothing before that.
@@ -410,13 +417,11 @@ impl<'a, H: Host> Turn<'a, Shard, H> {
         loop {
             let bounds = bounds::<Shard>(host, self.settings, host.now()?, 0);
             let boot_ms = host.boot_ms();
-            let (ahead, room, closed) = host.with_slot(self.shard, |slot| {
+            let (ahead, room) = host.with_slot(self.shard, |slot| {
                 batch.looks(boot_ms);
-                (batch.ahead(host.batches(), self.shard), slot.room(&bounds, 0), slot.closed)
-            });
-            if closed {
-                return Err(self.closed().into());
-            }
+                self.check(slot)?;
+                Ok::<_, Error>((batch.ahead(host.batches(), self.shard), slot.room(&bounds, 0)))
+            })?;
             let now_us = host.monotonic_us();
             let lies = room > 0 && !renewal::is_awaited(host);
             lie = lies.then(|| lie.filter(|(left, _)| *left == ahead).unwrap_or((ahead, now_us)));

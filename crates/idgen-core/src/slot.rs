@@ -63,6 +63,15 @@ pub enum Refusal {
     },
     /// The 2^40 ms since the epoch are used up.
     Exhausted,
+    /// The server may not mint for the shard.
+    Barred(Barred),
+}
+
+/// Why a server may not mint for a shard, whatever the clock and the mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Barred {
+    /// Its configuration does not let it.
+    NotAllowed,
     /// The shard is closed.
     Closed,
 }
@@ -74,7 +83,23 @@ impl<S: LayoutShard> Default for Slot<S> {
 }
 
 impl<S: LayoutShard> Slot<S> {
-    /// Takes up to `want` positions, but at least one. It takes fewer only if a bound cuts the run.
+    /// Checks that the server may mint for the shard; `allowed` is what [`crate::host::Host::allows`] says.
+    ///
+    /// # Errors
+    /// The reason why it may not.
+    #[inline]
+    pub fn check(&self, allowed: bool) -> Result<(), Barred> {
+        if !allowed {
+            Err(Barred::NotAllowed)
+        } else if self.closed {
+            Err(Barred::Closed)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Takes up to `want` positions, but at least one. It takes fewer only if a bound cuts the run. `allowed` is as in
+    /// [`Slot::check`].
     ///
     /// A busy slot continues where it stopped. A slot that has been idle begins at the clock's unit of time, for
     /// most ids a millisecond, but not always at sequence 0: `id % N` should hit every bucket even for the ids of a
@@ -86,10 +111,8 @@ impl<S: LayoutShard> Slot<S> {
     /// # Errors
     /// A [`Refusal`], with the slot unchanged.
     #[inline]
-    pub fn take(&mut self, want: u64, bounds: &Bounds) -> Result<Run<S>, Refusal> {
-        if self.closed {
-            return Err(Refusal::Closed);
-        }
+    pub fn take(&mut self, want: u64, allowed: bool, bounds: &Bounds) -> Result<Run<S>, Refusal> {
+        self.check(allowed).map_err(Refusal::Barred)?;
         let start = self.start(bounds).ok_or(Refusal::Exhausted)?;
         let last = bounds.now + bounds.max_ahead;
         let tick = start.tick();

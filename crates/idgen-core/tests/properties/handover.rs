@@ -1,8 +1,7 @@
 use std::collections::HashSet;
 
-use idgen_core::error::Error::*;
+use idgen_core::error::Error::{self, *};
 use idgen_core::host::Host;
-use idgen_core::shared::Slotted;
 use idgen_ids::id::{IDS_PER_TICK, MAX_TICK};
 use idgen_ids::{Tick, min_id};
 use proptest::collection::vec;
@@ -132,23 +131,46 @@ proptest! {
     }
 }
 
-/// Every call for a closed shard is refused in both layouts, and calls for other shards are not. After it is reopened,
-/// the shard continues where it was.
+/// Every call is refused in both layouts, and calls for other shards are not.
+fn shard_5_mints_nothing(server: &Scripted, reason: Error) {
+    for backend in 0..3 {
+        assert_eq!(server.id_at_once(backend, 5), None);
+        assert_eq!(server.id(backend, 5), refused(reason));
+        assert_eq!(server.ids(backend, 5, 1), refused(reason));
+        assert_eq!(server.ids(backend, 5, 5000), refused(reason));
+        assert_eq!(server.ids(backend, 5, 100_000_000), refused(reason), "not BatchTooLarge");
+        assert_eq!(server.js_id(backend, 5), refused(reason));
+        assert!(server.id(backend, 6).is_ok() && server.js_id(backend, 6).is_ok());
+    }
+}
+
+/// The configuration no longer lets the server mint for shard 5.
+fn take(server: &Scripted) {
+    server.taken.set(Some(shard(5)));
+}
+
+/// A shard that is taken from the list of the server mints nothing, whatever a session has read and holds, except the
+/// rest of a lease in its millisecond. Once the shard is given back, it continues where it was.
+#[test]
+fn a_shard_that_is_taken_from_the_list_mints_nothing() {
+    let server = Scripted::running().with(|settings| settings.max_ahead_ms = 2000);
+    let id = (0..2).map(|_| server.id(0, 5).unwrap()).max().unwrap();
+    take(&server);
+    assert_eq!(server.id(0, 5), Ok(id + 1));
+    server.pass_us(1000);
+    shard_5_mints_nothing(&server, ShardNotAllowed { shard: shard(5) });
+    server.taken.set(None);
+    assert!(server.id(0, 5).is_ok() && server.js_id(0, 5).is_ok());
+}
+
+/// A closed shard mints nothing. After it is reopened, it continues where it was.
 #[test]
 fn a_closed_shard_mints_nothing() {
     let server = Scripted::running().with(|settings| settings.max_ahead_ms = 2000);
     let id = server.id(0, 5).unwrap();
     let bound = server.close(1, 5).unwrap();
     assert_eq!(bound, id + 1);
-    for backend in 0..3 {
-        assert_eq!(server.id_at_once(backend, 5), None);
-        assert_eq!(server.id(backend, 5), closed());
-        assert_eq!(server.ids(backend, 5, 1), closed());
-        assert_eq!(server.ids(backend, 5, 5000), closed());
-        assert_eq!(server.ids(backend, 5, 100_000_000), closed(), "not BatchTooLarge");
-        assert_eq!(server.js_id(backend, 5), closed());
-        assert!(server.id(backend, 6).is_ok() && server.js_id(backend, 6).is_ok());
-    }
+    shard_5_mints_nothing(&server, ShardClosed { shard: shard(5) });
     assert_eq!(server.close(1, 5), Ok(bound), "closed twice");
     assert!(server.reopen(5));
     assert!(!server.reopen(5), "it is open");
@@ -229,17 +251,20 @@ fn the_bound_covers_javascript_safe_ids() {
     }
 }
 
-/// Promise 4: calls that wait for the shard when it is closed are soon told so, and leave nothing behind. They may wait
-/// for their millisecond, for a clock that was set back, for the mark, or in the queue of batches.
+/// Promise 4: calls that wait for the shard when it is closed, or taken from the list, are soon told so, and leave
+/// nothing behind. They may wait for their millisecond, for a clock that was set back, for the mark, or in the queue of
+/// batches.
 #[test]
 fn those_who_wait_for_a_shard_hear_that_it_is_closed() {
-    let close = |server: &Scripted| assert!(server.close(3, 5).is_ok());
+    those_who_wait_hear(ShardClosed { shard: shard(5) }, |server| assert!(server.close(3, 5).is_ok()));
+    those_who_wait_hear(ShardNotAllowed { shard: shard(5) }, take);
+}
+
+fn those_who_wait_hear(reason: Error, bar: fn(&Scripted)) {
     let patient = || Scripted::running().with(|settings| settings.max_wait_ms = 60_000);
     let late = |server: &Scripted, since: u64| {
         assert_eq!(left(server), 0, "a batch has not left");
         assert!(!server.claimed(), "the claim was not given up");
-        let slot = shard(5).slot(server.shared());
-        assert!(slot.get().closed);
         server.us() - since
     };
     // One batch in the queue, and one that is taking its ids.
@@ -247,8 +272,8 @@ fn those_who_wait_for_a_shard_hear_that_it_is_closed() {
         let server = patient();
         join(&server, 3, if taken == 0 { 1000 } else { 0 });
         let start = server.us() + 120_000;
-        server.after(120_000, close);
-        assert_eq!(server.ids(0, 5, 2000 * IDS_PER_TICK), closed());
+        server.after(120_000, bar);
+        assert_eq!(server.ids(0, 5, 2000 * IDS_PER_TICK), refused(reason));
         server.backends()[3].batch.leave();
         assert!(late(&server, start) <= 50_000 + 17_000);
     }
@@ -257,8 +282,8 @@ fn those_who_wait_for_a_shard_hear_that_it_is_closed() {
     join(&server, 3, 1000);
     server.write(NOW + 2000);
     let start = server.us() + 120_000;
-    server.after(120_000, close);
-    assert_eq!(server.ids(0, 5, 2000 * IDS_PER_TICK), closed());
+    server.after(120_000, bar);
+    assert_eq!(server.ids(0, 5, 2000 * IDS_PER_TICK), refused(reason));
     server.backends()[3].batch.leave();
     assert!(late(&server, start) <= 50_000);
     // The shard is ahead of a clock that was set back, by more than a call may queue for, or by less.
@@ -269,20 +294,20 @@ fn those_who_wait_for_a_shard_hear_that_it_is_closed() {
         server.step_clock(-back);
         // The clock is set back further after the call has taken its run.
         server.after(10_000, |server| server.step_clock(-40_000));
-        server.after(120_000, close);
+        server.after(120_000, bar);
         let start = server.us() + 120_000;
         let answer = if is_js { server.js_id(0, 5) } else { server.id(0, 5) };
-        assert_eq!(answer, closed());
+        assert_eq!(answer, refused(reason));
         assert!(late(&server, start) <= 50_000);
     }
     // The mark is awaited, and becomes durable.
     let server = patient().with_standbys(Some(200_000));
-    server.after(100_000, close);
-    assert_eq!(server.id(0, 5), closed());
+    server.after(100_000, bar);
+    assert_eq!(server.id(0, 5), refused(reason));
     // A run that is due when its call looks again is handed out: it was taken before.
     let server = patient().with(|settings| settings.max_ahead_ms = 0);
     server.ids(2, 5, IDS_PER_TICK).unwrap();
-    server.after(1, close);
+    server.after(1, bar);
     assert!(server.id(0, 5).is_ok());
 }
 

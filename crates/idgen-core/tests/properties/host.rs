@@ -14,7 +14,7 @@ use idgen_core::settings::Settings;
 use idgen_core::shared::{Backend, Guarded, Shared, SingleThread, Slotted};
 use idgen_core::slot::Slot;
 use idgen_core::{check, handover, horizon};
-use idgen_ids::Tick;
+use idgen_ids::{Shard, Tick};
 
 use crate::{epoch_at, js_shard, shard};
 
@@ -109,6 +109,8 @@ pub struct Scripted {
     /// Whether the system clock stands still.
     pub stands: Cell<bool>,
     pub recovery: Cell<bool>,
+    /// A shard for which the configuration does not let the server mint.
+    pub taken: Cell<Option<Shard>>,
     pub prepared: Cell<usize>,
     /// An event right before a call reads what backends have published.
     pub before_backends: RefCell<Option<Event>>,
@@ -425,6 +427,11 @@ impl Host for Scripted {
 
     fn backend(&self) -> Option<usize> {
         Some(self.current.get())
+    }
+
+    fn allows(&self, shard: Shard) -> bool {
+        assert!(self.locked.get(), "asked without the lock");
+        self.taken.get() != Some(shard)
     }
 
     fn now(&self) -> Answer<Tick> {

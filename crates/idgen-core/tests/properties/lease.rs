@@ -17,7 +17,7 @@ fn bounds(now: u64, max_ahead: u64, queue: u64) -> Bounds {
 fn next(lease: &mut Lease, slot: &mut Slot<Shard>, bounds: Bounds, max_lease: u64) -> Position<Shard> {
     let now = bounds.now;
     lease.next(shard(5), now, bounds.floor).unwrap_or_else(|| {
-        let run = slot.take(lease.want(shard(5), now, max_lease), &bounds).unwrap();
+        let run = slot.take(lease.want(shard(5), now, max_lease), true, &bounds).unwrap();
         lease.grant(shard(5), now, run)
     })
 }
@@ -83,7 +83,7 @@ proptest! {
                 Some(run) => Some(lease.grant(shard(5), run.due(max_ahead), run)),
                 None => lease.next(shard(5), now, 0).or_else(|| {
                     let want = lease.want(shard(5), now, max_lease);
-                    let run = slot.take(want, &bounds(now, max_ahead, queue)).ok()?;
+                    let run = slot.take(want, true, &bounds(now, max_ahead, queue)).ok()?;
                     if run.due(max_ahead) <= now {
                         return Some(lease.grant(shard(5), now, run));
                     }
@@ -138,7 +138,7 @@ proptest! {
         let (mut slot, mut now) = (Slot::<Shard>::default(), 0);
         for (step, want) in before {
             now += step;
-            let next = slot.take(want, &bounds(now, 1000, 0)).unwrap().end;
+            let next = slot.take(want, true, &bounds(now, 1000, 0)).unwrap().end;
             slot.reset_counters();
             prop_assert_eq!(slot, Slot { next, ..Slot::default() });
             prop_assert_eq!(slot.last(), next.previous());
@@ -147,7 +147,7 @@ proptest! {
         now += 1000;    // idle by then
         for _ in 0..1024 {
             now += gap;
-            let run = slot.take(1, &bounds(now, 1000, 0)).unwrap();
+            let run = slot.take(1, true, &bounds(now, 1000, 0)).unwrap();
             buckets[run.start.sequence() as usize] += 1;
         }
         prop_assert_eq!(buckets, [1; 1024]);

@@ -494,7 +494,7 @@ fn batches_take_their_ids_in_the_order_in_which_they_asked() {
         server.after(ms * 1000, move |server| {
             let (now, limit) = (server.tick(), server.limit());
             let bounds = Bounds { now, floor: 0, max_ahead: 0, queue: QUEUE_MS, limit };
-            server.with_slot(shard(5), |slot| slot.take(IDS_PER_TICK, &bounds)).unwrap();
+            server.with_slot(shard(5), |slot| slot.take(IDS_PER_TICK, true, &bounds)).unwrap();
             server.backends()[2].batch.took(IDS_PER_TICK);
             assert_eq!(server.counters(shard(5))[0], (ms + 2) * IDS_PER_TICK, "no other call takes any");
         });

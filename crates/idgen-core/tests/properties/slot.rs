@@ -1,5 +1,5 @@
 use idgen_core::position::{LayoutShard, Position};
-use idgen_core::slot::{Bounds, Counters, Refusal, Slot};
+use idgen_core::slot::{Barred, Bounds, Counters, Refusal, Slot};
 use idgen_ids::Shard;
 use idgen_ids::id::MAX_TICK;
 use idgen_ids::js::JsShard;
@@ -24,7 +24,7 @@ fn runs_increase_and_stay_in_bounds<S: LayoutShard>(calls: Vec<(u64, Bounds)>) -
     for (want, bounds) in calls {
         let before = slot;
         let ahead = bounds.now + bounds.max_ahead;
-        match slot.take(want, &bounds) {
+        match slot.take(want, true, &bounds) {
             Ok(run) => {
                 prop_assert!(run.start >= end, "a position twice");
                 prop_assert!(run.start < run.end && run.count() <= want);
@@ -49,7 +49,7 @@ fn runs_increase_and_stay_in_bounds<S: LayoutShard>(calls: Vec<(u64, Bounds)>) -
                         let least = bounds.now.max(bounds.floor).max(before.next.tick());
                         prop_assert!(least + S::UNIT_MS > MAX_TICK + 1);
                     }
-                    Refusal::Closed => prop_assert!(false, "the shard is not closed"),
+                    Refusal::Barred(why) => prop_assert!(false, "{why:?}"),
                 }
             }
         }
@@ -66,11 +66,12 @@ fn a_shard_gives_what_it_has_room_for<S: LayoutShard>(
 ) -> Result<(), TestCaseError> {
     let mut slot = Slot::<S>::default();
     for (want, bounds) in before {
-        let _ = slot.take(*want, bounds);
+        let _ = slot.take(*want, true, bounds);
     }
     let room = slot.room(&bounds, wait);
     let ticks = bounds.now..=bounds.now + wait;
-    let taken = ticks.filter_map(|now| Some(slot.take(u64::MAX, &Bounds { now, ..bounds }).ok()?.count()));
+    let taken =
+        ticks.filter_map(|now| Some(slot.take(u64::MAX, true, &Bounds { now, ..bounds }).ok()?.count()));
     prop_assert_eq!(room, taken.sum::<u64>());
     Ok(())
 }
@@ -94,23 +95,24 @@ proptest! {
         a_shard_gives_what_it_has_room_for::<JsShard>(&before, bounds, wait)?;
     }
 
-    /// Promise 1: nothing is taken from a closed slot, whatever the bounds, so that its next position bounds everything
-    /// that it has given. Once it is reopened, it continues from there.
+    /// Promise 1: nothing is taken from a slot that is closed, or whose shard is not allowed, whatever the bounds, so that
+    /// its next position bounds everything that it has given. Once it is reopened, it continues from there.
     #[test]
-    fn a_closed_slot_gives_nothing(
-        before in vec(any_bounds(1), 0..50), closed in vec(any_bounds(1), 0..50), after in vec(any_bounds(1), 0..50),
+    fn a_barred_slot_gives_nothing(
+        before in vec(any_bounds(1), 0..50), barred in vec(any_bounds(1), 0..50), after in vec(any_bounds(1), 0..50),
+        why in prop_oneof![Just(Barred::Closed), Just(Barred::NotAllowed)],
     ) {
         let mut slot = Slot::<Shard>::default();
-        let given = before.iter().filter_map(|(want, bounds)| slot.take(*want, bounds).ok()).last();
-        slot.closed = true;
+        let given = before.iter().filter_map(|(want, bounds)| slot.take(*want, true, bounds).ok()).last();
+        slot.closed = why == Barred::Closed;
         let bound = slot.next;
         prop_assert!(given.is_none_or(|run| run.end == bound));
-        for (want, bounds) in &closed {
-            prop_assert_eq!(slot.take(*want, bounds), Err(Refusal::Closed));
+        for (want, bounds) in &barred {
+            prop_assert_eq!(slot.take(*want, slot.closed, bounds), Err(Refusal::Barred(why)));
         }
         prop_assert_eq!(slot.next, bound);
         slot.closed = false;
-        for run in after.iter().filter_map(|(want, bounds)| slot.take(*want, bounds).ok()) {
+        for run in after.iter().filter_map(|(want, bounds)| slot.take(*want, true, bounds).ok()) {
             prop_assert!(run.start >= bound);
         }
     }
@@ -121,7 +123,7 @@ proptest! {
         let mut slot = Slot::<Shard>::default();
         let bounds = Bounds { now, floor: 0, max_ahead, queue: 0, limit: now + 3 };
         let room = (max_ahead + 1).min(3) * 1024;
-        prop_assert_eq!(slot.take(want, &bounds).unwrap().count(), want.min(room));
+        prop_assert_eq!(slot.take(want, true, &bounds).unwrap().count(), want.min(room));
     }
 }
 
@@ -135,7 +137,7 @@ fn a_busy_slot_goes_on_where_it_stopped() {
     {
         let mut slot = Slot::<Shard> { next: Position::first_of(7), counters, closed: false };
         let bounds = Bounds { now, floor: 0, max_ahead: 3, queue: 0, limit: 100 };
-        assert_eq!(slot.take(1, &bounds).unwrap().start, start);
+        assert_eq!(slot.take(1, true, &bounds).unwrap().start, start);
     }
 }
 
@@ -149,7 +151,7 @@ fn an_idle_slot_that_may_not_run_ahead_has_most_of_its_millisecond() {
         let mut slot = Slot::<Shard> { next: Position::first_of(7), counters, closed: false };
         let bounds = Bounds { now: 9, floor: 0, max_ahead: 0, queue: 0, limit: 100 };
         assert!(slot.room(&bounds, 0) >= 769, "{ids}");
-        assert_eq!(slot.take(769, &bounds).unwrap().count(), 769, "{ids}");
+        assert_eq!(slot.take(769, true, &bounds).unwrap().count(), 769, "{ids}");
     }
 }
 
@@ -161,12 +163,15 @@ fn the_last_unit_is_used_up_and_then_refused() {
         let bounds = Bounds { now: MAX_TICK, floor: 0, max_ahead: 5000, queue: 0, limit: MAX_TICK + 1 };
         let mut slot = Slot::<S>::default();
         assert_eq!(slot.room(&bounds, 5000), count);
-        assert_eq!(slot.take(9000, &bounds).unwrap().count(), count);
+        assert_eq!(slot.take(9000, true, &bounds).unwrap().count(), count);
         for now in [5, MAX_TICK, u64::MAX >> 20] {
-            assert_eq!(slot.take(1, &Bounds { now, ..bounds }), Err(Refusal::Exhausted));
+            assert_eq!(slot.take(1, true, &Bounds { now, ..bounds }), Err(Refusal::Exhausted));
         }
         let mut slot = Slot::<S>::default();
-        assert_eq!(slot.take(1, &Bounds { now: 0, floor: MAX_TICK + 1, ..bounds }), Err(Refusal::Exhausted));
+        assert_eq!(
+            slot.take(1, true, &Bounds { now: 0, floor: MAX_TICK + 1, ..bounds }),
+            Err(Refusal::Exhausted)
+        );
         assert_eq!(slot.room(&Bounds { now: MAX_TICK + 1000, ..bounds }, 5000), 0);
     }
     check::<Shard>(1024);

@@ -316,6 +316,13 @@ impl idgen_core::host::Host for Process<'_> {
     }
 
     #[inline]
+    fn allows(&self, shard: Shard) -> bool {
+        let backend = self.backend;
+        let allowed = || backend.host().file.borrow().allowed >> shard.index() & 1 == 1;
+        self.broken(Broken::ListRemembered) || allowed()
+    }
+
+    #[inline]
     fn now(&self) -> Result<Tick, Error> {
         self.step(Place::Clock);
         let backend = self.backend;

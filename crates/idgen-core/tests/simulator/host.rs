@@ -205,14 +205,13 @@ impl Shared {
     }
 }
 
-/// A configuration file, and the time of its last change.
+/// A configuration file.
 #[derive(Clone, Debug)]
 pub struct Configuration {
     pub settings: Settings,
     /// `idgen.allowed_shards`, a bit for each.
     pub allowed: u64,
     pub names: Names,
-    pub since: Time,
     pub version: u32,
 }
 
@@ -269,7 +268,6 @@ impl Host {
             settings: plan.settings,
             allowed: if index < plan.hosts { u64::MAX } else { 0 },
             names: if index < plan.hosts { plan.names.clone() } else { Names::None },
-            since: 0,
             version: 0,
         });
         Host {

@@ -305,6 +305,7 @@ impl World {
             Error::Prepared { .. } => self.plan.prepares,
             // The caller knows the reason.
             Error::AdvanceTooFar { .. } | Error::RaiseTooFar { .. } => true,
+            Error::ShardNotAllowed { .. } => self.is_away(host, shard, call.by.begun_us * US),
             // A backend that was stopped may close the shard long after the move.
             Error::ShardClosed { .. } => {
                 let closed = [

@@ -60,6 +60,8 @@ pub enum Broken {
     JsNotClosed,
     /// A server that takes a shard over does not go past the JavaScript-safe ids.
     JsNotAdvanced,
+    /// A statement goes by the list of shards with which it began.
+    ListRemembered,
     /// A raised mark is durable, but not the floor of this incarnation.
     FloorNotRaisedWithMark,
 }
@@ -230,6 +232,7 @@ pub enum Fault {
     /// Moves a shard to the other cluster: the server that has it closes it, and the other one opens it.
     Move {
         shard: usize,
+        listed_late: bool,
     },
 }
 
@@ -437,7 +440,7 @@ fn fault(rng: &mut Rng, kind: usize, plan: &Plan) -> Fault {
         15 => Fault::Backup,
         16 => Fault::Restore { down, clock: set_meanwhile(rng, settings) },
         17 => Fault::Finish,
-        _ => Fault::Move { shard: rng.usize(..plan.shards) },
+        _ => Fault::Move { shard: rng.usize(..plan.shards), listed_late: rng.bool() },
     }
 }
 
@@ -548,7 +551,8 @@ impl Plan {
                 Broken::LeaseOutlivesClosing
                 | Broken::BoundTakenFirst
                 | Broken::JsNotClosed
-                | Broken::JsNotAdvanced,
+                | Broken::JsNotAdvanced
+                | Broken::ListRemembered,
             ) => {
                 self.other = true;
                 weights[18] = 12;

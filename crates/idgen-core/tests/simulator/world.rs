@@ -85,12 +85,15 @@ pub struct Outcome {
     pub trace: Vec<String>,
 }
 
-/// A move of a shard from one cluster to the other. The list of shards of the cluster that has it is already written.
+/// A move of a shard from one cluster to the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Move {
     pub shard: usize,
     /// Whether the shard leaves the other server, instead of going there.
     back: bool,
+    /// Whether the list of shards of the cluster that has it is written only before a server of the cluster ends or is
+    /// promoted, or the other one opens the shard. Otherwise it is written before the shard is closed.
+    listed_late: bool,
     /// The bound, once the shard is closed.
     pub bound: Option<i64>,
     /// A backend is about to open the shard. No other may, because it could be delayed until after the next move.
@@ -280,6 +283,7 @@ impl World {
             self.trace(|| format!("{backend} takes shard {} over", moving.shard));
             let (shard, other) = (moving.shard as u16, self.plan.hosts);
             self.judged(|judge| judge.moved(shard, bound, other, !moving.back));
+            self.list_late();
             self.moving.set(Some(Move { opening: true, ..moving }));
         }
         counts
@@ -291,6 +295,13 @@ impl World {
         self.moved_at.set(self.now.get());
         self.list(!back, |allowed| allowed | 1 << shard);
         self.moving.set(None);
+    }
+
+    /// Takes a closed shard from the list of the servers that had it, if that has not been done yet.
+    fn list_late(&self) {
+        if let Some(Move { shard, back, bound: Some(_), .. }) = self.moving.get() {
+            self.list(back, |allowed| allowed & !(1 << shard));
+        }
     }
 
     /// Writes the list of shards of a cluster, except on a primary that lives on after another has taken over.
@@ -338,7 +349,6 @@ impl World {
         let mut file = Configuration::clone(&host.file.borrow());
         change(&mut file);
         file.version += 1;
-        file.since = self.now.get();
         if let Names::First(listed) | Names::Any(listed) = &mut file.names {
             listed.retain(|index| *index != host.index);
             if listed.is_empty() {
@@ -594,6 +604,7 @@ impl Living {
 
     /// Stops the server. Recovery will find what is on disk, and perhaps more of the WAL.
     fn stop(&mut self, host: &Host) {
+        self.world.list_late();
         self.kill(host.index);
         self.go_on(host, false, false);
         let mut wal = host.wal.borrow_mut();
@@ -822,20 +833,22 @@ impl Living {
             }
             Fault::Restore { down, clock } => self.restore(*down, *clock),
             Fault::Finish => self.finish(world.host(0)),
-            Fault::Move { shard } => self.begin_move(*shard % world.plan.shards),
+            Fault::Move { shard, listed_late } => self.begin_move(*shard % world.plan.shards, *listed_late),
         }
     }
 
-    /// Takes a shard from the list of the servers that have it. Their sessions read the change one by one.
-    fn begin_move(&self, shard: usize) -> bool {
+    /// Begins to take a shard from the servers that have it. Their sessions read the change of the list one by one.
+    fn begin_move(&self, shard: usize, listed_late: bool) -> bool {
         let world = &self.world;
         if world.moving.get().is_some() || world.lost.get() > 0 || !world.plan.other {
             return false;
         }
         let back = world.moved.borrow()[shard];
-        world.moving.set(Some(Move { shard, back, bound: None, opening: false }));
+        world.moving.set(Some(Move { shard, back, listed_late, bound: None, opening: false }));
         world.moved_at.set(world.now.get());
-        world.list(back, |allowed| allowed & !(1 << shard));
+        if !listed_late {
+            world.list(back, |allowed| allowed & !(1 << shard));
+        }
         true
     }
 
@@ -889,20 +902,11 @@ impl Living {
         if standby.state.get() != State::Standby || !follows || standby.paused.get() > 0 {
             return false;
         }
-        // A promoted server does not know of closed shards, and goes by its list. docs/guarantees.md says so.
-        let file = standby.file.borrow().clone();
-        let old = |backend: &Rc<Backend>| {
-            let begun = |call: promises::Call| call.by.begun_us * US;
-            backend.configuration.borrow().allowed != file.allowed
-                || backend.call.get().is_some_and(|call| begun(call) <= file.since)
-        };
-        if world.plan.other && standby.backends.borrow().iter().flatten().any(old) {
-            return false;
-        }
         let synchronous = self.is_synchronous(primary, standby);
         if !synchronous && world.hosts.iter().any(|host| host.cut_off.get()) {
             return false;
         }
+        world.list_late();
         if let Some(ms) = clock {
             world.set_clock(standby, ms * MS.cast_signed());
         }
