@@ -47,7 +47,7 @@ pub fn run(cli: &Cli, database: &str) -> Result<u8> {
     for member in &members {
         let (name, preload) = (&member.server.name, Preload::of(&member.session)?);
         if preload.has_idgen {
-            stuck |= !mints(member, &library::needed_state(&member.session)?);
+            stuck |= !mints(member, &library::state(&member.session)?);
         } else if preload.will_have_idgen {
             restart.push(name.as_str());
         } else {
@@ -108,7 +108,7 @@ fn mints(member: &Member, state: &State) -> bool {
 fn room(members: &[Member]) -> Result {
     let mut has_mark = false;
     for Member { server, session, node } in members {
-        let state = library::needed_state(session)?;
+        let state = library::state(session)?;
         has_mark |= !node.is_standby && state.mark_ms.is_some();
         let no_room =
             state.warning.filter(|warning| warning.code == "no-room").map(|warning| warning.message);

@@ -36,11 +36,6 @@ impl Server {
         Server { is_superuser: false, ..Server::new(self.name.clone(), own) }
     }
 
-    /// Connects to the database that the connection string names.
-    pub fn connect(&self) -> Result<Session> {
-        self.connect_with(&[])
-    }
-
     /// The connection string (for `--dbname`) and the environment with which PostgreSQL's programs connect as this one
     /// does. The password is in the environment because every user of the machine can see arguments.
     pub fn for_program(&self) -> (String, Option<(&'static str, String)>) {
@@ -54,7 +49,8 @@ impl Server {
         (string, self.parameters.get("password").map(|password| ("PGPASSWORD", password.clone())))
     }
 
-    /// Connects with more parameters, and with all [`settings`] that the server accepts. The first attempts find them out.
+    /// Connects with the parameters given, to the database that they name unless `others` do, and with all [`settings`] that
+    /// the server accepts. The first attempts find them out.
     pub fn connect_with(&self, others: &[(&str, &str)]) -> Result<Session> {
         let (mut encoding, mut refusal) = ("UTF8", None);
         let mut version = self.version.load(Relaxed);

@@ -57,7 +57,9 @@ impl Session {
             return Ok(self);
         }
         let what = format!("a database of {} has objects of others in pg_catalog", self.server);
-        refused(what, "Superusers could run them. Have their owners drop them.")
+        let hint = "Superusers could run them. Have their owners drop them. If an extension such as Citus has them, its \
+                    owner must be a superuser again.";
+        refused(what, hint)
     }
 
     pub fn server(&self) -> &str {

@@ -56,30 +56,20 @@ pub struct Failure {
 /// More than any list of shards takes. A longer one is from a hostile server, and would take long to read.
 const MOST_BYTES: usize = 1 << 17;
 
-/// The state of a server; none if its library is older than 0.2.
-pub fn state(session: &Session) -> Result<Option<State>> {
+/// The state of a server.
+pub fn state(session: &Session) -> Result<State> {
     session.run("LOAD 'idgen'")?;
     // Every version of the library reserves its prefix, so no one else has defined this setting.
     let rows = session.run("SELECT current_setting('idgen.state', true)")?;
-    let Some(text) = rows.row(0).text(0) else { return Ok(None) };
-    let found = match text.len() {
-        ..=MOST_BYTES => serde_json::from_str(&text).map_err(|error| error.to_string()),
-        bytes => Err(format!("it has {bytes} bytes")),
+    let found = match rows.row(0).text(0) {
+        None => Err("is older than 0.2".into()),
+        Some(text) if text.len() > MOST_BYTES => Err(format!("has a state of {} bytes", text.len())),
+        Some(text) => serde_json::from_str(&text).map_err(|error| format!("has an invalid state: {error}")),
     };
-    found.map(Some).map_err(|why| {
+    found.map_err(|why| {
         Error::refused(
-            format!("{} has an idgen.state that is not valid: {why}", session.server()),
-            "Use idgenctl of the version that the server has.",
-        )
-    })
-}
-
-/// Like [`state`], but an older library is an error.
-pub fn needed_state(session: &Session) -> Result<State> {
-    state(session)?.ok_or_else(|| {
-        Error::refused(
-            format!("{} has a library of idgen that is older than 0.2", session.server()),
-            "Install the files of this version there, and restart the server.",
+            format!("the library of idgen on {} {why}", session.server()),
+            "Use idgenctl of the version that the server has, or install this version there, and restart the server.",
         )
     })
 }

@@ -3,7 +3,7 @@
 /// Whether a character could control a terminal, forge a line or a quote, or reorder the text around it.
 fn is_dangerous(c: char) -> bool {
     let is_format = matches!(c, '\u{ad}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-        | '\u{2018}'..='\u{201f}' | '\u{2032}'..='\u{2036}' | '\u{2b0}'..='\u{2ff}' | '\u{5f3}'..='\u{5f4}' | '\u{7f4}'..='\u{7f5}' | '\u{a78b}'..='\u{a78c}' | '\u{ff02}' | '\u{ff07}' | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}');
+        | '\u{2018}'..='\u{201f}' | '\u{2032}'..='\u{2036}' | '\u{b4}' | '\u{2b0}'..='\u{2ff}' | '\u{55a}' | '\u{1fbd}'..='\u{1fc1}' | '\u{1fcd}'..='\u{1fcf}' | '\u{1fdd}'..='\u{1fdf}' | '\u{1fed}'..='\u{1fef}' | '\u{1ffd}'..='\u{1ffe}' | '\u{275b}'..='\u{275e}' | '\u{301d}'..='\u{301f}' | '\u{5f3}'..='\u{5f4}' | '\u{7f4}'..='\u{7f5}' | '\u{a78b}'..='\u{a78c}' | '\u{ff02}' | '\u{ff07}' | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}');
     c.is_control() || is_format
 }
 

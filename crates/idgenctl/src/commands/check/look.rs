@@ -35,7 +35,7 @@ pub fn at(server: &'static Server) -> std::result::Result<Facts, Box<Finding>> {
     thread::spawn(move || {
         // The database's owner can close it, or make it hang.
         let retry = |error| facts(server, server.connect_with(&[("dbname", "postgres")])).map_err(|_| error);
-        let _ = sent.send(facts(server, server.connect()).or_else(retry));
+        let _ = sent.send(facts(server, server.connect_with(&[])).or_else(retry));
     });
     let late = |_| Err(Error::late(&server.name, OF_SERVER.as_secs_f64()));
     look.recv_timeout(OF_SERVER).unwrap_or_else(late).map_err(|error| {
@@ -69,9 +69,8 @@ fn facts(server: &Server, session: Result<Session>) -> Result<Facts> {
     let preload = Preload::of(&session).ok();
     let by_files = if node.has_patroni { Keeper::Patroni } else { Keeper::Files };
     let (state, stateless) = match library::state(&session) {
-        Ok(None) => (None, "it is not there, or older than 0.2".into()),
-        Err(Error::Sql { message, .. }) => (None, format!("it says {}", said(&message))),
-        result => (result?, String::new()),
+        Err(error @ (Error::Sql { .. } | Error::Refused { .. })) => (None, why(&error)),
+        result => (Some(result?), String::new()),
     };
     let counted = Instant::now();
     // A regular two-phase commit takes less than a minute.
@@ -105,8 +104,9 @@ fn facts(server: &Server, session: Result<Session>) -> Result<Facts> {
     };
     if let Some(before) = facts.state.clone().filter(|_| !facts.node.is_standby) {
         thread::sleep(Duration::from_secs(1).saturating_sub(counted.elapsed()));
-        let after = library::state(&session)?.filter(|after| after.since_ms == before.since_ms);
-        let ids = after.and_then(|after| Some(after.ids?.saturating_sub(before.ids?)));
+        let after = library::state(&session)?;
+        let ids = after.ids.zip(before.ids).filter(|_| after.since_ms == before.since_ms);
+        let ids = ids.map(|(after, before)| after.saturating_sub(before));
         facts.ids_per_second = ids.map(|ids| ids as f64 / counted.elapsed().as_secs_f64());
     }
     Ok(facts)

@@ -99,7 +99,8 @@ kinds! {
          by snowflake_advance in a database of your own.";
     LISTS_DIFFER: "lists-differ", Error, Set,
         "its idgen.allowed_shards is {}, and that of {}, which may be its primary, is {}",
-        "Unless a shard is moving, or it has another primary, give the standby the list of its primary.";
+        "Unless a shard is moving, or it has another primary, give the standby the list of its primary, without shards that \
+         another server has, even one that is down.";
     SHARD_NOT_ALLOWED: "shard-not-allowed", Error, Any, "the server may not mint for {}",
         "INSERTs there fail. Add a shard only if no other server mints for it, and its ids are all in the past.";
     SHARD_CLOSED: "shard-closed", Error, Any, "shards of its list are closed: {}",

@@ -142,7 +142,7 @@ pub fn settings(plan: &Plan<'_>, side: &Side<'_>) -> Result {
 pub fn lists(plan: &Plan<'_>, at: At) -> Result {
     let shard = i32::from(plan.shard);
     let (source, target) = (plan.source.primary(), plan.target.primary());
-    let epoch = |place: &Place<'_>| Ok(library::needed_state(&place.session()?)?.epoch_ms);
+    let epoch = |place: &Place<'_>| Ok(library::state(&place.session()?)?.epoch_ms);
     if epoch(source)? != epoch(target)? {
         return refused(
             "the servers have different values of idgen.epoch",

@@ -212,7 +212,7 @@ fn show_progress(plan: &Plan<'_>) -> Result<bool> {
         let at_work = "SELECT pid, left(query, 60), wait_event_type = 'Lock' FROM pg_stat_activity
                        WHERE application_name = $1 AND usename = $2 AND state = 'active'
                          AND pid <> pg_backend_pid()";
-        for row in session.query(at_work, &[&place.name, &plan.owner])?.iter() {
+        for row in session.query(at_work, &[&place.name, &plan.owner])?.iter().take(10) {
             let cause = session.cause(row.number(0).unwrap_or(0))?;
             let cause = cause.map(|cause| format!(", waits for {cause}")).unwrap_or_default();
             note(format!("{}: {}{cause}", place.role, said(&row.string(1))));

@@ -34,7 +34,7 @@ pub fn pass(plan: &Plan<'_>, bound: i64) -> Result {
 fn present(plan: &Plan<'_>) -> Result<i64> {
     let session = plan.source.primary().session()?;
     let now = session.value("SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint", &[])?;
-    let epoch = library::needed_state(&session)?.epoch_ms.unwrap_or(0);
+    let epoch = library::state(&session)?.epoch_ms.unwrap_or(0);
     let tick = now.parse::<i64>().unwrap_or(0).saturating_sub(epoch);
     Ok(min_id(u64::try_from(tick).unwrap_or(0)))
 }

@@ -23,8 +23,8 @@ pub fn of(place: &Place<'_>) -> Result<ShardSet> {
 }
 
 fn read(place: &Place<'_>, session: &Session) -> Result<ShardSet> {
-    let state = library::state(session)?.filter(|state| state.preloaded);
-    state.and_then(|state| state.shards()).ok_or_else(|| {
+    let state = library::state(session)?;
+    state.shards().filter(|_| state.preloaded).ok_or_else(|| {
         let what = "does not preload idgen, or its list of shards is invalid or, with Citus, empty";
         Error::refused(format!("{} {what}", place.role), "Run idgenctl check.")
     })
@@ -51,10 +51,7 @@ pub fn set_primary(plan: &Plan<'_>, turn: &Turn, side: &Side<'_>, change: Change
 
 /// Changes the lists of the standbys of a side.
 pub fn set_standbys(plan: &Plan<'_>, turn: &Turn, side: &Side<'_>, change: Change) -> Result {
-    side.standbys().iter().try_for_each(|place| {
-        set(plan, turn, side, place, change)?;
-        if side.role == "source" { turn.end_statements(side, place) } else { Ok(()) }
-    })
+    side.standbys().iter().try_for_each(|place| set(plan, turn, side, place, change))
 }
 
 /// Calls the program of `--set-list`, if there is one.
@@ -77,7 +74,7 @@ fn tell_program(plan: &Plan<'_>, turn: &Turn, side: &Side<'_>, change: Change) -
     )
 }
 
-/// Changes the setting on a server, unless the program does, and waits until the postmaster has signaled every backend.
+/// Changes the setting on a server, unless the program does, and waits until it counts for every session.
 fn set(plan: &Plan<'_>, turn: &Turn, side: &Side<'_>, place: &Place<'_>, change: Change) -> Result {
     let has_program = plan.arguments.set_list.is_some();
     let session = turn.session(side, place)?;
@@ -94,7 +91,7 @@ fn set(plan: &Plan<'_>, turn: &Turn, side: &Side<'_>, place: &Place<'_>, change:
         session.run(&format!("ALTER SYSTEM SET idgen.allowed_shards = '{list}'"))?;
         session.run("SELECT pg_reload_conf()")?;
     }
-    // A new session has the value of the postmaster, which has signaled every backend by then. Patroni takes longer.
+    // A new session has the value of the postmaster, which counts for all others by then. Patroni takes longer.
     let limit = Duration::from_secs(if has_program { 60 } else { 10 });
     let what = format!("{} to have idgen.allowed_shards = '{list}'", place.role);
     if waiting::until(limit, &what, || Ok((of(place)? == list).then_some(())))?.is_some() {
@@ -128,12 +125,12 @@ pub fn elsewhere(plan: &Plan<'_>) -> Result {
         format!("moves of shard {shard} have not ended on"),
         format!("Finish or undo it. If its database is gone, run there: {};", own.remove()),
     )?;
-    // Without the library, or if it has never been used, a server mints for none.
-    let is_used = |it: &State| it.preloaded || it.mark_ms.is_some();
-    let missing = |error: Error| if error.code() == "58P01" { Ok(None) } else { Err(error) };
+    let missing = |error: Error| if error.code() == "58P01" { Ok(State::default()) } else { Err(error) };
     let mut minting = Vec::new();
     for session in &others {
-        let list = library::state(session).or_else(missing)?.filter(is_used).and_then(|it| it.shards());
+        let state = library::state(session).or_else(missing)?;
+        // Without the library, or if it has never been used, a server mints for none.
+        let list = state.shards().filter(|_| state.preloaded || state.mark_ms.is_some());
         minting.extend(list.is_some_and(|list| list.contains(plan.shard)).then_some(session.server()));
     }
     refuse_any(

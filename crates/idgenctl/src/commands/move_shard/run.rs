@@ -37,14 +37,14 @@ impl Run<'_> {
         let session = self.turn.session(&plan.target, plan.target.primary())?;
         let (kept, comment) = (new_schema(&session, &names.schema)?, set_comment(&names.schema, &names.mark));
         session.run(&format!("{}; {kept}; {comment}", begun.write(true)))?;
-        let see = |side| Side::standbys(side).iter().try_for_each(|place| see_marker(plan, side, place));
+        let see = |side: &Side<'_>| side.places.iter().try_for_each(|place| see_marker(plan, side, place));
         [&plan.source, &plan.target].into_iter().try_for_each(see)
     }
 }
 
-/// Waits until a standby has replayed the marker of its side: a hostile primary may claim the standby of another.
+/// Waits until a server has the marker of its side: a hostile primary may claim the standby of another.
 pub fn see_marker(plan: &Plan<'_>, side: &Side<'_>, place: &Place<'_>) -> Result {
-    let what = format!("{} to replay what {} writes", place.role, side.primary().role);
+    let what = format!("{} to have the marker of the {}", place.role, side.role);
     let is_own = |it: &Begun| it.is_of(&plan.marker(false)) && it.on_target == (side.role == "target");
     let shown = || Ok(Begun::all(&place.any_session()?)?.iter().any(is_own).then_some(()));
     match waiting::until(Duration::from_secs(10), &what, shown)? {
@@ -110,24 +110,6 @@ impl Turn {
         let session = place.session()?;
         self.prove(side)?;
         Ok(session)
-    }
-
-    /// Ends the statements on a standby that go by the list that it had when they began, even after a promotion. They first
-    /// get some time to end by themselves.
-    pub fn end_statements(&self, side: &Side<'_>, place: &Place<'_>) -> Result {
-        let session = self.session(side, place)?;
-        let now = session.value("SELECT clock_timestamp()", &[])?;
-        let what = format!("statements to end that began earlier on {}", place.role);
-        let sql = "SELECT count(CASE WHEN clock_timestamp() < $1::timestamptz + interval '5 s' THEN true
-                                     ELSE pg_terminate_backend(pid) END)
-                   FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()
-                     AND state IN ('active', 'fastpath function call', 'disabled')
-                     AND coalesce(query_start, backend_start) < $1::timestamptz";
-        let ask = || Ok((session.value(sql, &[&now])? == "0").then_some(()));
-        match waiting::until(Duration::from_secs(15), &what, ask)? {
-            Some(()) => Ok(()),
-            None => refused(format!("gave up waiting for {what}"), "End them, and try again."),
-        }
     }
 
     /// Ends sessions of earlier runs, or of a failed part of this one, such as a restore that could still commit, and of

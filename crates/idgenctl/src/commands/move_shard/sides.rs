@@ -118,7 +118,7 @@ impl Servers {
     /// Connects to all servers, of which an undo only needs the source, and finds the standbys. Primaries come first.
     pub fn find(&self, is_undo: bool) -> Result<Found<'_>> {
         let mut seen: Vec<Member<'_>> = Vec::new();
-        let reached = self.fleet.each(|server| Member::with(server, server.connect()?));
+        let reached = self.fleet.each(|server| Member::with(server, server.connect_with(&[])?));
         for (server, member) in self.fleet.servers.iter().zip(reached) {
             match member {
                 Ok(member) => {
@@ -134,6 +134,7 @@ impl Servers {
                 }
                 Err(Error::Interrupted) => return Err(Error::Interrupted),
                 Err(error) if is_undo && !ptr::eq(server, self.from()) => note(format!("{error}")),
+                Err(error @ Error::Refused { .. }) => return Err(error),
                 Err(error) => {
                     return refused(
                         error.to_string(),

@@ -47,7 +47,6 @@ impl Run<'_> {
         let session = self.turn.session(&plan.source, source)?;
         // Closing leaves the name with a superuser. What others call SCHEMA_moving before does not count.
         let (there, is_closed) = (names.on(&session)?, names.kept(&session)?.is_some());
-        let (is_undo, is_reached) = (plan.arguments.undo, plan.target.is_reached);
         match Begun::of(&session, &names.schema, &names.from)? {
             Some(begun) if begun.opened => {
                 return refused("another run has opened the target", again("--finish"));
@@ -58,13 +57,7 @@ impl Run<'_> {
             Some(begun) if is_closed && !there.contains(&names.moving) => {
                 return refused(format!("the source has {}", shown(&there)), look_for(&names.moving, &begun));
             }
-            // A failover may have lost that the target may mint.
-            Some(begun) if is_undo && !is_reached && begun.timeline != names.timeline => {
-                let marker = Begun { timeline: names.timeline, ..begun }.write(false);
-                let hint =
-                    format!("Have it answer. If the whole server is lost, run on the source: {marker};");
-                return refused("the source was replaced since: only the target knows if it may mint", hint);
-            }
+            Some(begun) if plan.arguments.undo => self.refuse_if_opened(begun)?,
             Some(_) => {}
             // This run failed before it created the marker.
             None if !is_closed => {
@@ -72,16 +65,6 @@ impl Run<'_> {
                 return Ok(());
             }
             None => return refused("the marker of the move is gone", "Run idgenctl check."),
-        }
-        if is_undo && is_reached && lists::of(plan.target.primary())?.contains(plan.shard) {
-            return refused(
-                format!("the target may mint for shard {}", i32::from(plan.shard)),
-                "If no one has minted there, take the shard out of its list. Then run the same command with --undo.",
-            );
-        }
-        if is_undo && is_reached {
-            // A statement that began earlier may go by another list.
-            library::close(&self.turn.session(&plan.target, plan.target.primary())?, plan.shard)?;
         }
         if is_closed {
             session.run("BEGIN")?;
@@ -102,6 +85,25 @@ impl Run<'_> {
         }
         self.drop_copy();
         Ok(())
+    }
+
+    /// Refuses if the target may mint although the marker does not say so, because a failover of the source lost that.
+    fn refuse_if_opened(&self, begun: Begun) -> Result {
+        let (plan, timeline) = (self.plan, self.plan.names.timeline);
+        match lists::of(plan.target.primary()) {
+            Ok(list) if list.contains(plan.shard) => refused(
+                format!("the target may mint for shard {}", i32::from(plan.shard)),
+                "If no one has minted there, take the shard out of its list. Then run the same command with --undo.",
+            ),
+            Err(Error::Unreachable { .. }) if !plan.target.is_reached && begun.timeline != timeline => {
+                let marker = Begun { timeline, ..begun }.write(false);
+                let hint =
+                    format!("Have it answer. If the whole server is lost, run on the source: {marker};");
+                refused("the source was replaced since: only the target knows if it may mint", hint)
+            }
+            Err(Error::Unreachable { .. }) if !plan.target.is_reached => Ok(()),
+            result => result.map(drop),
+        }
     }
 
     /// Drops the copy on the target, which is known by its comment, if a superuser's schema keeps its name there: the owner
