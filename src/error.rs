@@ -283,8 +283,8 @@ table! {
             error "setting-not-accepted",
             "the value configured for \"{name}\" was not accepted",
             "PostgreSQL logged a warning and fell back to the default, which idgen refuses to use.",
-            "Correct the setting in the configuration file and {act}. It cannot be set for a database, a role or a \
-             session.";
+            "Write a valid value into the configuration file, even if it is the default, and {act}. It cannot be set for a \
+             database, a role or a session.";
         ClockBeforeEpoch { by_ms: u64 = 1 } => Reason::ClockBeforeEpoch,
             error "clock-before-epoch",
             "the system clock is before \"idgen.epoch\"",
@@ -368,7 +368,7 @@ table! {
             where shard = i32::from(*shard)
             => Reason::ShardNotAllowed,
             "this server may not mint ids for shard {shard}",
-            "Since this statement began, the server has read a value of \"idgen.allowed_shards\" without the shard.",
+            "The server has read a value of \"idgen.allowed_shards\" without the shard, which this session has not read yet.",
             "Connect to the server that holds the shard, or add the shard to the setting and reload the configuration \
              once no other server mints for it.";
         ShardClosed { shard = 1.try_into().expect("a shard") }

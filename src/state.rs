@@ -63,6 +63,8 @@ pub struct Used {
     pub furthest: Tick,
     /// How many shards have been used, in both layouts.
     pub shards: i32,
+    /// The shards for which the server may mint: a session may have read another value of the setting.
+    allowed: ShardSet,
     /// The shards that are closed, in either layout.
     pub closed: ShardSet,
     /// Ids handed to sessions, in both layouts.
@@ -86,6 +88,7 @@ impl Used {
             limit: host.limit(),
             furthest: 0,
             shards: 0,
+            allowed: host.segment.list(),
             closed: ShardSet::NONE,
             ids: 0,
             refused: Reason::ALL.into_iter().map(|(reason, ..)| host.segment.refused(reason)).sum(),
@@ -243,6 +246,8 @@ fn json(state: &State) -> Value {
     let unix_ms = |at: Timestamptz| (at - Epoch::from_unix_ms(0).expect("an epoch").timestamp()) / 1000;
     let used = state.memory.as_ref().ok();
     let [max_ahead_ms, reserve_ahead_ms, max_clock_jump_ms] = settings::limits_ms();
+    let allowed = used.map_or_else(settings::list, |used| used.allowed);
+    let shown = |list: ShardSet| if list == ShardSet::ALL { String::new() } else { list.to_string() };
     let failed = state.memory.as_ref().err().cloned().or_else(|| settings::epoch().err());
     let warning = state.warning.as_ref().map(|warning| warning.row());
     json!({
@@ -251,7 +256,7 @@ fn json(state: &State) -> Value {
         "epoch_ms": state.epoch.map(Epoch::unix_ms),
         "mark_ms": state.mark_of_epoch().map(|(epoch, mark)| epoch.unix_ms_of(mark)),
         "mark_of_epoch": state.mark.map(|_| state.mark_of_epoch().is_some()),
-        "allowed_shards": settings::check_allowed_shards().ok().map(|()| settings::allowed_shards()),
+        "allowed_shards": Some(allowed).filter(|list| *list != ShardSet::NONE).map(shown),
         "closed_shards": used.map(|used| used.closed.to_string()),
         "max_ahead_ms": max_ahead_ms,
         "reserve_ahead_ms": reserve_ahead_ms,

@@ -409,6 +409,11 @@ impl Segment {
         self.allowed[shard.index()].load(Ordering::Relaxed)
     }
 
+    /// The list of the server.
+    pub fn list(&self) -> ShardSet {
+        Shard::all().filter(|shard| self.allows(*shard)).fold(ShardSet::NONE, ShardSet::with)
+    }
+
     /// Writes the list of the server. Only one process at a time does so: the postmaster.
     pub fn allow(&self, list: &ShardSet) {
         for (shard, allowed) in Shard::all().zip(&self.allowed) {

@@ -232,7 +232,6 @@ fn each_misconfiguration_of_a_running_fleet_is_found() {
 #[test]
 fn misconfigurations_that_need_a_restart_are_found() {
     let is_new = major_version() >= 17;
-
     // Without a preload, also between the change of the setting and the restart.
     let plain = Server::start_plain(&[]);
     plain.run("CREATE EXTENSION idgen");

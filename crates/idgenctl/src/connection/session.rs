@@ -40,13 +40,13 @@ impl Session {
     }
 
     /// Refuses a database in which others have what statements of superusers might find: a trusted extension can bring
-    /// functions, operators and views of the database's owner into pg_catalog.
+    /// functions, operators, types and views of the database's owner into pg_catalog.
     pub fn trusted(self) -> Result<Session> {
         let limit = Duration::try_from_secs_f64(connecting::limit(&self.parameters)).unwrap_or(PATIENCE);
         self.end.set(Some(Instant::now() + limit.min(PATIENCE)));
         let of_others = self.run(
             "SELECT FROM pg_catalog.pg_authid AS r JOIN (
-                 SELECT pronamespace, proowner FROM pg_catalog.pg_proc
+                 SELECT pronamespace, proowner FROM pg_catalog.pg_proc UNION ALL SELECT typnamespace, typowner FROM pg_catalog.pg_type
                  UNION ALL SELECT oprnamespace, oprowner FROM pg_catalog.pg_operator
                  UNION ALL SELECT relnamespace, relowner FROM pg_catalog.pg_class
              ) AS o (namespace, owner) ON r.oid OPERATOR(pg_catalog.=) owner
@@ -57,9 +57,7 @@ impl Session {
             return Ok(self);
         }
         let what = format!("a database of {} has objects of others in pg_catalog", self.server);
-        let hint = "Superusers could run them. Have their owners drop them. If an extension such as Citus has them, its \
-                    owner must be a superuser again.";
-        refused(what, hint)
+        refused(what, "Superusers could run them. Find out what they are, and have them dropped.")
     }
 
     pub fn server(&self) -> &str {

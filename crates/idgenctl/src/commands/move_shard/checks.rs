@@ -211,8 +211,8 @@ pub fn ties(session: &Session, schema: &str) -> Result {
     )
 }
 
-/// What would miss the schema, or write into it without looking up its name: objects outside that use its objects, or in
-/// it that would not be moved; parents and children; foreign keys that change rows; members of extensions; subscriptions.
+/// What would miss the schema, or write into it without looking up its name: users of its objects outside; what is in it but
+/// would not be moved; parents; foreign keys that change rows; members of extensions; subscriptions. Policies for any owner.
 const TIES: &str = "
     SELECT string_agg(DISTINCT quote_literal(what), ', ')
     FROM (SELECT pg_describe_object(classid, objid, 0)
@@ -233,7 +233,11 @@ const TIES: &str = "
           UNION ALL
           SELECT format('%s, tied to extension %I', pg_describe_object(classid, objid, 0), extname)
           FROM used JOIN pg_depend AS d USING (classid, objid) JOIN pg_extension AS e ON e.oid = refobjid
-          WHERE d.deptype IN ('e', 'x')
+          WHERE d.deptype = 'e'
+          UNION ALL
+          SELECT format('policy %I, for pg_database_owner', polname)
+          FROM used JOIN pg_policy ON classid = 'pg_policy'::regclass AND oid = objid
+          WHERE 'pg_database_owner'::regrole = ANY (polroles)
           UNION ALL
           SELECT format('subscription %I', subname)
           FROM used JOIN pg_subscription_rel ON classid = 'pg_class'::regclass AND srrelid = objid

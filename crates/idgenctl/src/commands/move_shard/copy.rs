@@ -82,11 +82,6 @@ impl Drop for Programs {
     }
 }
 
-/// pg_dump's option for a schema.
-fn of(schema: &str) -> String {
-    format!("--schema={}", Session::identifier(schema))
-}
-
 /// Restores only the definitions, and rolls back, to find out what the target lacks.
 pub fn rehearse(plan: &Plan<'_>) -> Result {
     let (session, schema) = (plan.source.primary().session()?, &plan.names.schema);
@@ -94,7 +89,8 @@ pub fn rehearse(plan: &Plan<'_>) -> Result {
     let snapshot = rights::look_at(plan, schema, &session)?;
     rights::check_rows(plan)?;
     note("rehearsing the definitions on the target");
-    let options = [&of(schema)[..], &snapshot, "--schema-only", "--lock-wait-timeout=2s"];
+    let of_schema = format!("--schema={}", Session::identifier(schema));
+    let options = [&of_schema[..], &snapshot, "--schema-only", "--lock-wait-timeout=2s"];
     let rights = rights::given(schema);
     if let Some(said) = dump_into(plan, &options, &rights, true)? {
         return rights::compare(&session.value(&rights, &[])?, said.lines().last().unwrap_or_default());
@@ -119,7 +115,8 @@ pub fn copy(plan: &Plan<'_>) -> Result<Session> {
     note("copying the rows");
     let marked = set_comment(moving, &plan.names.mark);
     // Its owner may wait for our lock, and pg_dump behind the owner.
-    let said = dump_into(plan, &[&of(moving), &snapshot, "--lock-wait-timeout=10s"], &marked, false)?;
+    let of_schema = format!("--schema={}", Session::identifier(moving));
+    let said = dump_into(plan, &[&of_schema, &snapshot, "--lock-wait-timeout=10s"], &marked, false)?;
     // A hostile source may have had psql read the end as rows.
     if said.is_none() || plan.comment_on(plan.target.primary(), moving)?.as_ref() != Some(&plan.names.mark) {
         return refused("the rows were not copied: see above", "Correct that, and try again.");

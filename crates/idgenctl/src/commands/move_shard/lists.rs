@@ -78,20 +78,15 @@ fn tell_program(plan: &Plan<'_>, turn: &Turn, side: &Side<'_>, change: Change) -
 fn set(plan: &Plan<'_>, turn: &Turn, side: &Side<'_>, place: &Place<'_>, change: Change) -> Result {
     let has_program = plan.arguments.set_list.is_some();
     let session = turn.session(side, place)?;
-    let list = || changed(plan, place, read(place, &session)?, change);
     if !ptr::eq(place, side.primary()) {
-        if list()? == read(place, &session)? {
-            return Ok(());
-        }
         see_marker(plan, side, place)?;
     }
-    // A hostile server may have kept this waiting, and another run may have changed the list of its standby.
-    let list = list()?;
+    let list = changed(plan, place, read(place, &session)?, change)?;
     if !has_program {
         session.run(&format!("ALTER SYSTEM SET idgen.allowed_shards = '{list}'"))?;
         session.run("SELECT pg_reload_conf()")?;
     }
-    // A new session has the value of the postmaster, which counts for all others by then. Patroni takes longer.
+    // The state shows what the server has read, which counts for every session. Patroni takes longer.
     let limit = Duration::from_secs(if has_program { 60 } else { 10 });
     let what = format!("{} to have idgen.allowed_shards = '{list}'", place.role);
     if waiting::until(limit, &what, || Ok((of(place)? == list).then_some(())))?.is_some() {

@@ -147,13 +147,15 @@ fn refuse_names_of_others(plan: &Plan<'_>, session: &Session, name: &str) -> Res
                              WHERE privilege_type = 'CREATE' AND (given.grantee = 0 OR pg_has_role(r.oid, given.grantee, 'MEMBER')))
                   OR pg_has_role(r.oid, CASE nspowner WHEN 'pg_database_owner'::regrole THEN datdba ELSE nspowner END, 'MEMBER')
                UNION ALL
-               -- The path of a function may lead to any of them, and extensions can be dropped with what uses them.
+               -- The path of a function may lead to any of them.
                SELECT format('%s of %I', concat_ws('.', quote_ident(nspname), quote_ident(found)), rolname)
-               FROM (SELECT 0, srvname, srvowner FROM pg_foreign_server
-                     UNION ALL SELECT extnamespace, extname, extowner FROM pg_extension {found}
-                    ) AS o (namespace, found, owner) LEFT JOIN pg_namespace AS n ON n.oid = namespace
+               FROM (SELECT 0, srvname, srvowner FROM pg_foreign_server {found}) AS o (namespace, found, owner) LEFT JOIN pg_namespace AS n ON n.oid = namespace
                     JOIN others AS r ON r.oid = CASE owner WHEN 'pg_database_owner'::regrole THEN datdba ELSE owner END
                WHERE (SELECT bool_or(schema = nspname OR schema IS NULL AND nspname IS NULL AND name = found) FROM names)
+               UNION ALL
+               -- Types alone may lead to an operator or operator class, and an extension is dropped with what uses it.
+               SELECT format('extension %I of %I', extname, rolname) FROM pg_extension
+               JOIN others AS r ON r.oid = CASE extowner WHEN 'pg_database_owner'::regrole THEN datdba ELSE extowner END
                LIMIT 5) AS found (what)"),
         &[&names, &plan.owner, &owner],
     )?;
@@ -223,7 +225,10 @@ pub fn given(schema: &str) -> String {
              UNION ALL
              SELECT 'pg_type'::regclass, oid, 0, coalesce(typacl, acldefault('T', typowner)) FROM pg_type
              WHERE typnamespace = n.oid AND typtype <> 'm'
-         ) AS o (class, object, part, acl) CROSS JOIN aclexplode(acl) LEFT JOIN pg_roles AS r ON r.oid = grantee
+             UNION ALL
+             SELECT 'pg_default_acl'::regclass, oid, 0, defaclacl FROM pg_default_acl WHERE defaclnamespace = n.oid
+         ) AS o (class, object, part, acl) CROSS JOIN aclexplode(acl) JOIN pg_database ON datname = current_database()
+              LEFT JOIN pg_roles AS r ON r.oid = CASE grantee WHEN 'pg_database_owner'::regrole THEN datdba ELSE grantee END
          WHERE nspname = {schema} AND privilege_type <> 'MAINTAIN'"
     )
 }

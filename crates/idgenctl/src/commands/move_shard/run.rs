@@ -149,13 +149,14 @@ impl Turn {
 }
 
 /// Locks a catalog that all databases of a server share: two moves at the same time would read the same list, and each
-/// would overwrite the other's change. A tenant can block it, by CREATE RULE, but is named while it waits.
+/// would overwrite the other's change. A tenant can block it, by CREATE RULE, but is named while it waits. No extension is
+/// created or dropped in the database meanwhile.
 fn lock(place: &Place<'_>) -> Result<Session> {
     let session = place.session()?;
-    let lock = "LOCK TABLE pg_catalog.pg_shseclabel IN SHARE UPDATE EXCLUSIVE MODE";
+    let lock = "LOCK TABLE pg_catalog.pg_shseclabel IN SHARE UPDATE EXCLUSIVE MODE; LOCK TABLE pg_extension IN SHARE MODE";
     match session.run(&format!("BEGIN; SET LOCAL lock_timeout = '5s'; {lock}")) {
         Err(error) if error.code() == "55P03" => refused(
-            format!("another move is at work on {}", place.role),
+            format!("another move, or a change of an extension, is at work on {}", place.role),
             "Wait until it has ended, or end the session that this one waits for, if the move was abandoned.",
         ),
         result => result.map(|_| session),
