@@ -368,7 +368,7 @@ table! {
             where shard = i32::from(*shard)
             => Reason::ShardNotAllowed,
             "this server may not mint ids for shard {shard}",
-            "The server has read a value of \"idgen.allowed_shards\" without the shard, which this session has not read yet.",
+            "The server has read a value of \"idgen.allowed_shards\" without the shard, and this session another one.",
             "Connect to the server that holds the shard, or add the shard to the setting and reload the configuration \
              once no other server mints for it.";
         ShardClosed { shard = 1.try_into().expect("a shard") }

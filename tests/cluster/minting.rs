@@ -113,8 +113,8 @@ fn shared_memory_is_as_large_as_the_pages_say() {
         server.connect().column::<i64>(query)
     };
     let (few, many) = (sizes(10), sizes(510));
-    assert_eq!((few[0], many[0]), (541_120, 541_120));
-    assert!(include_str!("../../docs/reference.md").contains("541,120 bytes"));
+    assert_eq!((few[0], many[0]), (549_312, 549_312));
+    assert!(include_str!("../../docs/reference.md").contains("549,312 bytes"));
     assert_eq!((few.len(), many.len()), (2, 2));
     assert_eq!(many[1] - few[1], 500 * 40, "40 bytes for each connection");
 }

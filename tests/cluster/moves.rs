@@ -1220,7 +1220,7 @@ fn a_move_waits_for_the_clock_before_it_closes_the_schema() {
     source.run("SELECT snowflake_advance(5, snowflake_max_id(clock_timestamp() + interval '20 s'))");
     source.run("INSERT INTO insta5.users DEFAULT VALUES");
     let said = ends(the_move(&source, &target), 0, &[]);
-    let waits = said.find("waiting for the clock of the target to pass the ids of the source");
+    let waits = said.find("waiting for the clock of the target to pass the ids of the other");
     assert!(waits.is_some() && waits < said.find("closing the schema"), "{said}");
     assert!(target.value::<bool>("SELECT max(id) < snowflake_next_id(5) FROM insta5.users"));
 }

@@ -100,7 +100,7 @@ fn a_list_counts_for_statements_that_go_on() {
         let error = client.join().unwrap();
         let text = "this server may not mint ids for shard 5";
         assert_eq!((error.code().code(), error.message()), ("55000", text));
-        assert!(error.detail().unwrap().ends_with("which this session has not read yet."), "{error:?}");
+        assert!(error.detail().unwrap().ends_with("and this session another one."), "{error:?}");
     }
     server.kill_backend(server.connect());
     server.revive();

@@ -1,10 +1,10 @@
 //! Makes texts that others chose safe for a terminal, a log or a program.
 
-/// Whether a character could control a terminal, forge a line or a quote, or reorder the text around it.
+/// Whether a character could control a terminal, or forge a line or a quote: all but ASCII, cased and East Asian letters.
 fn is_dangerous(c: char) -> bool {
-    let is_format = matches!(c, '\u{ad}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-        | '\u{2018}'..='\u{201f}' | '\u{2032}'..='\u{2036}' | '\u{b4}' | '\u{2b0}'..='\u{2ff}' | '\u{55a}' | '\u{1fbd}'..='\u{1fc1}' | '\u{1fcd}'..='\u{1fcf}' | '\u{1fdd}'..='\u{1fdf}' | '\u{1fed}'..='\u{1fef}' | '\u{1ffd}'..='\u{1ffe}' | '\u{275b}'..='\u{275e}' | '\u{301d}'..='\u{301f}' | '\u{5f3}'..='\u{5f4}' | '\u{7f4}'..='\u{7f5}' | '\u{a78b}'..='\u{a78c}' | '\u{ff02}' | '\u{ff07}' | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}');
-    c.is_control() || is_format
+    let is_east_asian = matches!(c, '\u{3041}'..='\u{3096}' | '\u{30a1}'..='\u{30fa}' | '\u{4e00}'..='\u{9fff}' | '\u{ac00}'..='\u{d7a3}');
+    let is_cased = (c.is_lowercase() || c.is_uppercase()) && !matches!(c, '\u{a78b}' | '\u{a78c}');
+    c.is_control() || !(c.is_ascii() || is_cased || is_east_asian)
 }
 
 /// A text, or its beginning. Only a hostile server sends longer ones.
@@ -68,6 +68,7 @@ mod tests {
         let name = "a\u{1b}[2J\u{9b}31m\n\u{7f}é\u{202e}b\u{2066}\u{2028}\u{2029}\u{2069}\u{202a}\u{ad}\u{206a}\u{feff}\u{fffb}\u{e0041}";
         assert_eq!(plain(name), "a [2J 31m é b");
         assert_eq!(plain("a\u{3164}   \u{2003}\u{2800}\tb"), "a b");
+        assert_eq!(plain("x\u{144a}\u{2019}\u{1fbd}\u{a78c}\u{ff07}y Ünï 名前 이름"), "x y Ünï 名前 이름");
         assert_eq!(plain(&"é".repeat(1_000_000)).chars().count(), 10_000);
         let value = serde_json::json!([name]);
         let text = json(&value);

@@ -49,19 +49,16 @@ impl Node {
         let rows = session.run(&format!(
             "SELECT system_identifier, pg_is_in_recovery(), {HAS_PATRONI},
                  CASE WHEN pg_is_in_recovery() THEN greatest(
-                     (SELECT received_tli FROM pg_stat_wal_receiver),
-                     (SELECT timeline_id FROM pg_control_checkpoint()),
+                     (SELECT received_tli FROM pg_stat_wal_receiver), (SELECT timeline_id FROM pg_control_checkpoint()),
                      (SELECT min_recovery_end_timeline FROM pg_control_recovery()))
                  ELSE ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::integer END,
                  concat_ws(' ', system_identifier, extract(epoch FROM pg_postmaster_start_time()),
-                           current_setting('port'),
-                           current_setting('data_directory')),
+                           current_setting('port'), current_setting('data_directory')),
                  current_setting('port'),
                  coalesce(btrim({RECEIVES_AS}, ''''), nullif(current_setting('cluster_name'), ''), 'walreceiver'),
                  (SELECT sender_port FROM pg_stat_wal_receiver WHERE status = 'streaming')
-             FROM pg_control_system(), (SELECT coalesce(
-                 (SELECT conninfo FROM pg_stat_wal_receiver),
-                 current_setting('primary_conninfo'))) AS receiver (conninfo)"
+             FROM pg_control_system(), (SELECT coalesce((SELECT conninfo FROM pg_stat_wal_receiver),
+                                                        current_setting('primary_conninfo'))) AS receiver (conninfo)"
         ))?;
         let row = rows.row(0);
         // Subscriptions have a logical slot, and pg_receivewal replays nothing, whatever its name.
@@ -74,10 +71,8 @@ impl Node {
              FROM pg_stat_replication AS r WHERE state <> 'backup' ORDER BY 1",
         )?;
         let receiver = |row: Row<'_>| {
-            let (is_standby, flushes) = (row.is_true(2), row.is_true(3));
-            let address =
-                row.number(1).map_or("a local socket".into(), |address: IpAddr| address.to_string());
-            Receiver { name: row.name(0), address, is_standby, flushes }
+            let address = row.number(1).map_or("a local socket".into(), |it: IpAddr| it.to_string());
+            Receiver { name: row.name(0), address, is_standby: row.is_true(2), flushes: row.is_true(3) }
         };
         Ok(Node {
             // A number: it becomes part of comments on other servers.

@@ -58,5 +58,5 @@ impl Facts {
 /// The first of these texts, and how many there are.
 pub fn some(texts: &[String]) -> String {
     let shown = texts.iter().take(MOST_SHOWN).cloned().collect::<Vec<_>>().join(", ");
-    if texts.len() > MOST_SHOWN { format!("{shown}, … ({} in all)", texts.len()) } else { shown }
+    if texts.len() > MOST_SHOWN { format!("{shown}, ... ({} in all)", texts.len()) } else { shown }
 }

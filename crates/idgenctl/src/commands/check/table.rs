@@ -95,12 +95,12 @@ kinds! {
 
     // Shards and epochs.
     LISTS_OVERLAP: "lists-overlap", Error, Set, "other clusters may mint for the same shards: {}",
-        "Take them out of all lists but one (an empty list means all), and have that server mint past the ids of the others, \
-         by snowflake_advance in a database of your own.";
+        "Take them out of all lists but one (an empty list means all). In databases of your own, have that server \
+         snowflake_advance past what snowflake_close_shard returns on the others.";
     LISTS_DIFFER: "lists-differ", Error, Set,
         "its idgen.allowed_shards is {}, and that of {}, which may be its primary, is {}",
-        "Unless a shard is moving, or it has another primary, give the standby the list of its primary, without shards that \
-         another server has, even one that is down.";
+        "Unless a shard is moving, or it has another primary, give the standby the list of its primary, without shards of \
+         other servers, up or down.";
     SHARD_NOT_ALLOWED: "shard-not-allowed", Error, Any, "the server may not mint for {}",
         "INSERTs there fail. Add a shard only if no other server mints for it, and its ids are all in the past.";
     SHARD_CLOSED: "shard-closed", Error, Any, "shards of its list are closed: {}",

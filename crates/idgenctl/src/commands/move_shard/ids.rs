@@ -5,6 +5,7 @@ use std::time::Duration;
 use idgen_ids::id::min_id;
 
 use super::plan::Plan;
+use super::sides::Place;
 use crate::connection::waiting;
 use crate::idgen::library;
 use crate::terminal::error::Result;
@@ -12,22 +13,22 @@ use crate::terminal::output::note;
 
 /// How long clients may wait for a clock that is behind, while the schema is closed; and before that, this program.
 const CLIENTS_WAIT: Duration = Duration::from_secs(6);
-const WE_WAIT: Duration = Duration::from_secs(60);
+pub const WE_WAIT: Duration = Duration::from_secs(60);
 
 /// Advances the target past the present ids while clients still work, so that later only few are left. Fails if the
 /// target's clock is so far behind that clients would have to wait.
 pub fn rehearse(plan: &Plan<'_>) -> Result {
     let session = plan.source.primary().session()?;
     let next = library::advance(&session, plan.shard, 0)?;
-    advance(plan, next, WE_WAIT)?;
-    advance(plan, present(plan)?, CLIENTS_WAIT)
+    advance(plan, plan.target.primary(), next, WE_WAIT)?;
+    advance(plan, plan.target.primary(), present(plan)?, CLIENTS_WAIT)
 }
 
 /// Makes the target's ids greater than the source's bound, and than present ids, which rows from elsewhere may have.
 pub fn pass(plan: &Plan<'_>, bound: i64) -> Result {
     let past = bound.max(present(plan)?);
     note(format!("advancing the shard on the target past {past}"));
-    advance(plan, past, WE_WAIT / 2)
+    advance(plan, plan.target.primary(), past, WE_WAIT / 2)
 }
 
 /// The least id of the present millisecond, by the source's clock.
@@ -39,11 +40,11 @@ fn present(plan: &Plan<'_>) -> Result<i64> {
     Ok(min_id(u64::try_from(tick).unwrap_or(0)))
 }
 
-/// Advances the target, waiting for a clock that is behind.
-fn advance(plan: &Plan<'_>, past: i64, limit: Duration) -> Result {
-    let session = plan.target.primary().session()?;
+/// Advances a server, waiting for a clock that is behind.
+pub fn advance(plan: &Plan<'_>, place: &Place<'_>, past: i64, limit: Duration) -> Result {
+    let session = place.session()?;
     let mut refusal = None;
-    let what = "the clock of the target to pass the ids of the source";
+    let what = format!("the clock of {} to pass the ids of the other", place.role);
     let ask = || match library::advance(&session, plan.shard, past) {
         Err(error) if error.code() == "22023" => {
             refusal = Some(error);
@@ -51,6 +52,5 @@ fn advance(plan: &Plan<'_>, past: i64, limit: Duration) -> Result {
         }
         result => result.map(Some),
     };
-    let advanced = waiting::until(limit, what, ask)?;
-    advanced.map(drop).ok_or(()).or_else(|()| refusal.map_or(Ok(()), Err))
+    waiting::until(limit, &what, ask)?.map_or_else(|| refusal.map_or(Ok(()), Err), |_| Ok(()))
 }

@@ -153,9 +153,9 @@ fn refuse_names_of_others(plan: &Plan<'_>, session: &Session, name: &str) -> Res
                     JOIN others AS r ON r.oid = CASE owner WHEN 'pg_database_owner'::regrole THEN datdba ELSE owner END
                WHERE (SELECT bool_or(schema = nspname OR schema IS NULL AND nspname IS NULL AND name = found) FROM names)
                UNION ALL
-               -- Types alone may lead to an operator or operator class, and an extension is dropped with what uses it.
-               SELECT format('extension %I of %I', extname, rolname) FROM pg_extension
-               JOIN others AS r ON r.oid = CASE extowner WHEN 'pg_database_owner'::regrole THEN datdba ELSE extowner END
+               -- Types alone may lead to an operator or operator class. Who owns an extension or its schema can drop what uses it.
+               SELECT format('extension %I of %I', extname, rolname) FROM pg_extension JOIN pg_namespace AS n ON n.oid = extnamespace
+               JOIN others AS r ON r.oid IN (extowner, nspowner) OR r.oid = datdba AND 'pg_database_owner'::regrole IN (extowner, nspowner)
                LIMIT 5) AS found (what)"),
         &[&names, &plan.owner, &owner],
     )?;
@@ -164,7 +164,7 @@ fn refuse_names_of_others(plan: &Plan<'_>, session: &Session, name: &str) -> Res
         format!("{} must not restore what may use objects of others on the target", plan.owner),
         "Create what the target lacks. On both servers, have what the schema uses in schemas that belong to superusers or to that \
          role, and in which only they have or may create objects. Have others drop what is theirs, also extensions, and a superuser \
-         create these.",
+         create these, in such schemas.",
     )
 }
 

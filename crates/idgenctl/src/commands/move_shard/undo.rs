@@ -4,7 +4,7 @@ use idgen_ids::shard_set::ShardSet;
 
 use super::names::{look_for, shown};
 use super::run::{Run, Stage};
-use super::{checks, lists};
+use super::{checks, ids, lists};
 use crate::commands::marker::Begun;
 use crate::connection::session::Session;
 use crate::idgen::library;
@@ -65,6 +65,11 @@ impl Run<'_> {
                 return Ok(());
             }
             None => return refused("the marker of the move is gone", "Run idgenctl check."),
+        }
+        if plan.arguments.undo && plan.target.is_reached {
+            // Somebody may have minted there while its list had the shard.
+            let target = self.turn.session(&plan.target, plan.target.primary())?;
+            ids::advance(plan, source, library::close(&target, plan.shard)?, ids::WE_WAIT)?;
         }
         if is_closed {
             session.run("BEGIN")?;
