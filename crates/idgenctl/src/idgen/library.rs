@@ -58,20 +58,20 @@ const MOST_BYTES: usize = 1 << 17;
 
 /// The state of a server.
 pub fn state(session: &Session) -> Result<State> {
-    session.run("LOAD 'idgen'")?;
+    // A hostile primary may set dynamic_library_path on its standby, and replace functions there, but SHOW calls none.
+    session.run("LOAD 'idgen'").or_else(|_| session.run("LOAD '$libdir/idgen'"))?;
     // Every version of the library reserves its prefix, so no one else has defined this setting.
-    let rows = session.run("SELECT current_setting('idgen.state', true)")?;
-    let found = match rows.row(0).text(0) {
-        None => Err("is older than 0.2".into()),
-        Some(text) if text.len() > MOST_BYTES => Err(format!("has a state of {} bytes", text.len())),
-        Some(text) => serde_json::from_str(&text).map_err(|error| format!("has an invalid state: {error}")),
+    let other = |why: String| {
+        let what = format!("the library of idgen on {} {why}", session.server());
+        Error::refused(what, "Use idgenctl of its version, or install this one there, and restart it.")
     };
-    found.map_err(|why| {
-        Error::refused(
-            format!("the library of idgen on {} {why}", session.server()),
-            "Use idgenctl of the version that the server has, or install this version there, and restart the server.",
-        )
-    })
+    match session.run("SHOW idgen.state") {
+        Err(error) if error.code() == "42704" => Err(other("is older than 0.2".into())),
+        shown => match shown?.row(0).string(0) {
+            text if text.len() > MOST_BYTES => Err(other(format!("has a state of {} bytes", text.len()))),
+            text => serde_json::from_str(&text).map_err(|why| other(format!("has an invalid state: {why}"))),
+        },
+    }
 }
 
 /// Closes a shard, so that no session mints for it any more. Returns the first id that this server will not mint.
