@@ -982,6 +982,7 @@ fn an_undo_changes_no_standby() {
     let (source, target, meddler) = two_servers();
     let standby = source.standby("old");
     let option = ["--server", &standby.target("postgres")];
+    standby.wait_until("SELECT count(*) = 1 FROM pg_stat_wal_receiver WHERE status = 'streaming'");
     meddler.kills(meddler.moves(&option), ADVANCED);
     let undo = move_with(&["--undo", option[0], option[1]], &source, &target);
     ends(undo, 0, &["may lack it, and keeps its list"]);
@@ -997,7 +998,6 @@ fn an_undo_changes_no_standby() {
         &["the source was replaced since: only", "If the whole server is lost, run on"],
     );
     target.up();
-    // Its owner may have dropped the database.
     target.alter("idgen.allowed_shards", "5,10-19");
     refused(undo("gone"), &["the target may mint for shard 5"]);
     target.alter("idgen.allowed_shards", "10-19");

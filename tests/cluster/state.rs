@@ -4,7 +4,7 @@ use postgres::{Client, NoTls};
 use serde_json::Value;
 
 use crate::moment::is_reached;
-use crate::process::{client_program, major_version, output_of_run, preloads};
+use crate::process::{client_program, ends, idgenctl, major_version, output_of_run, preloads};
 use crate::server::{PRELOAD, Server, Sql, if_preloaded};
 
 const YEAR: f64 = 365.25 * 24.0 * 3600.0;
@@ -257,4 +257,21 @@ fn a_reader_of_the_state_holds_up_no_mark() {
         holder.run("COMMIT");
         replays(&standby);
     }
+}
+
+/// Promise: idgenctl goes by what a standby says, and not by what its primary has written into the catalogs.
+#[test]
+fn a_primary_does_not_hide_the_state_of_its_standby() {
+    let primary = Server::start(&[PRELOAD]);
+    let standby = primary.standby("twin");
+    standby.alter("idgen.allowed_shards", "1-9");
+    primary.run(
+        "ALTER ROLE ALL SET dynamic_library_path = '/nowhere'; SET allow_system_table_mods = on;
+         UPDATE pg_proc SET proname = 'hidden' WHERE oid = 'current_setting(text,boolean)'::regprocedure;
+         CREATE FUNCTION pg_catalog.current_setting(text, boolean) RETURNS text LANGUAGE sql AS 'SELECT NULL::text'",
+    );
+    primary.until_replayed_by(&standby);
+    let check = idgenctl(&["check", "--server", &standby.target("postgres")]);
+    let said = ends(check, 5, &[" 1-9", "[no-primary]"]);
+    assert!(!said.contains("[library-"), "{said}");
 }

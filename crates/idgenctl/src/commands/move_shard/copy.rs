@@ -121,6 +121,8 @@ pub fn copy(plan: &Plan<'_>) -> Result<Session> {
     if said.is_none() || plan.comment_on(plan.target.primary(), moving)?.as_ref() != Some(&plan.names.mark) {
         return refused("the rows were not copied: see above", "Correct that, and try again.");
     }
+    // An extension may have been committed meanwhile.
+    rights::refuse_names_of_others(plan, &locks, moving)?;
     Ok(locks)
 }
 

@@ -103,7 +103,7 @@ const OWNED: [(&str, &str); 10] = [
 ];
 
 /// Refuses references to objects outside the schema if their names could lead to objects of other roles on the target.
-fn refuse_names_of_others(plan: &Plan<'_>, session: &Session, name: &str) -> Result {
+pub fn refuse_names_of_others(plan: &Plan<'_>, session: &Session, name: &str) -> Result {
     let kinds = |select: fn(&(&str, &str)) -> String| NAMED.iter().map(select).collect::<String>();
     let used = kinds(|(catalog, of)| {
         format!(

@@ -59,21 +59,28 @@ pub fn see_marker(plan: &Plan<'_>, side: &Side<'_>, place: &Place<'_>) -> Result
 /// The sessions that hold the locks, which are released however the program ends. Every change is made by a session that
 /// was opened before the lock was last seen held: meanwhile, another run may take its turn, and first ends those.
 pub struct Turn {
-    source: Session,
-    target: Option<Session>,
+    /// On the source, the target and, as a hostile source would let several moves change its standbys, all other servers.
+    held: Vec<Session>,
     /// The roles of this run and of an earlier one that restore the schema.
     owners: Vec<String>,
 }
 
 impl Turn {
-    /// Takes the locks on both primaries, and ends the sessions of earlier runs. An undo can do without the target.
+    /// Takes the locks, and ends the sessions of earlier runs. An undo changes no standby, and can do without the target.
     pub fn take(plan: &Plan<'_>) -> Result<Turn> {
-        let source = lock(plan.source.primary())?;
-        let target = plan.target.is_reached.then(|| lock(plan.target.primary())).transpose()?;
+        let sides = || [&plan.source, &plan.target].into_iter().filter(|side| side.is_reached);
+        let lock = |place| lock(place, plan.arguments.undo);
+        let mut held = sides().map(Side::primary).map(lock).collect::<Result<Vec<_>>>()?;
+        for place in plan.others.iter().filter(|_| !plan.arguments.undo) {
+            match lock(place) {
+                // A standby cannot.
+                Err(error) if error.code() == "25006" => {}
+                result => held.push(result?),
+            }
+        }
         let earlier = plan.begun.iter().map(|begun| begun.owner.clone());
-        let turn = Turn { source, target, owners: earlier.chain([plan.owner.clone()]).collect() };
-        for side in [&plan.source, &plan.target].into_iter().filter(|side| side.is_reached) {
-            // An undo changes no standby.
+        let turn = Turn { held, owners: earlier.chain([plan.owner.clone()]).collect() };
+        for side in sides() {
             let places = if plan.arguments.undo { 1 } else { side.places.len() };
             side.places[..places].iter().try_for_each(|place| turn.end_others(side, place))?;
         }
@@ -83,14 +90,14 @@ impl Turn {
     /// Takes the lock on the source again if the session that held it is gone.
     pub fn keep(&mut self, source: &Side<'_>) -> Result {
         if self.prove(source).is_err() {
-            self.source = lock(source.primary())?;
+            self.held[0] = lock(source.primary(), true)?;
         }
         Ok(())
     }
 
     /// The session that holds the lock of a side.
     fn holder(&self, side: &Side<'_>) -> Option<&Session> {
-        if side.role == "source" { Some(&self.source) } else { self.target.as_ref() }
+        self.held.get(usize::from(side.role == "target"))
     }
 
     /// Fails if the turn on a side is over.
@@ -149,12 +156,13 @@ impl Turn {
 }
 
 /// Locks a catalog that all databases of a server share: two moves at the same time would read the same list, and each
-/// would overwrite the other's change. A tenant can block it, by CREATE RULE, but is named while it waits. No extension is
-/// created or dropped in the database meanwhile.
-fn lock(place: &Place<'_>) -> Result<Session> {
+/// would overwrite the other's change. A tenant can block it, by CREATE RULE, but is named while it waits. Unless it is an undo,
+/// which may have to drop one with the copy, nobody creates or drops an extension in the database meanwhile.
+fn lock(place: &Place<'_>, is_undo: bool) -> Result<Session> {
     let session = place.session()?;
-    let lock = "LOCK TABLE pg_catalog.pg_shseclabel IN SHARE UPDATE EXCLUSIVE MODE; LOCK TABLE pg_extension IN SHARE MODE";
-    match session.run(&format!("BEGIN; SET LOCAL lock_timeout = '5s'; {lock}")) {
+    let lock = "LOCK TABLE pg_shseclabel IN SHARE UPDATE EXCLUSIVE MODE";
+    let also = if is_undo { "" } else { "; LOCK TABLE pg_extension IN SHARE MODE" };
+    match session.run(&format!("BEGIN; SET LOCAL lock_timeout = '5s'; {lock}{also}")) {
         Err(error) if error.code() == "55P03" => refused(
             format!("another move, or a change of an extension, is at work on {}", place.role),
             "Wait until it has ended, or end the session that this one waits for, if the move was abandoned.",

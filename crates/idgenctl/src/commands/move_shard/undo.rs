@@ -100,15 +100,21 @@ impl Run<'_> {
                 format!("the target may mint for shard {}", i32::from(plan.shard)),
                 "If no one has minted there, take the shard out of its list. Then run the same command with --undo.",
             ),
-            Err(Error::Unreachable { .. }) if !plan.target.is_reached && begun.timeline != timeline => {
+            Err(error) if plan.target.is_reached || !matches!(error, Error::Unreachable { .. }) => Err(error),
+            // From the beginning of a move to its end, the target has a marker.
+            _ if begun.timeline != timeline && !self.target_has_begun(&begun).unwrap_or(false) => {
                 let marker = Begun { timeline, ..begun }.write(false);
                 let hint =
                     format!("Have it answer. If the whole server is lost, run on the source: {marker};");
                 refused("the source was replaced since: only the target knows if it may mint", hint)
             }
-            Err(Error::Unreachable { .. }) if !plan.target.is_reached => Ok(()),
-            result => result.map(drop),
+            _ => Ok(()),
         }
+    }
+
+    fn target_has_begun(&self, begun: &Begun) -> Result<bool> {
+        let all = Begun::all(&self.plan.target.primary().any_session()?)?;
+        Ok(all.iter().any(|it| it.is_of(begun) && it.on_target && !it.opened))
     }
 
     /// Drops the copy on the target, which is known by its comment, if a superuser's schema keeps its name there: the owner
