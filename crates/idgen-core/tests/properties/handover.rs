@@ -2,6 +2,7 @@ use std::collections::HashSet;
 
 use idgen_core::error::Error::{self, *};
 use idgen_core::host::Host;
+use idgen_core::shared::Slotted;
 use idgen_ids::id::{IDS_PER_TICK, MAX_TICK};
 use idgen_ids::{Tick, min_id};
 use proptest::collection::vec;
@@ -265,6 +266,8 @@ fn those_who_wait_hear(reason: Error, bar: fn(&Scripted)) {
     let late = |server: &Scripted, since: u64| {
         assert_eq!(left(server), 0, "a batch has not left");
         assert!(!server.claimed(), "the claim was not given up");
+        let is_closed = shard(5).slot(server.shared()).get().closed;
+        assert_eq!(is_closed, reason == ShardClosed { shard: shard(5) });
         server.us() - since
     };
     // One batch in the queue, and one that is taking its ids.

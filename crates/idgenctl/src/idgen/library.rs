@@ -60,11 +60,11 @@ const MOST_BYTES: usize = 1 << 17;
 pub fn state(session: &Session) -> Result<State> {
     // A hostile primary may set dynamic_library_path on its standby, and replace functions there, but SHOW calls none.
     session.run("LOAD 'idgen'").or_else(|_| session.run("LOAD '$libdir/idgen'"))?;
-    // Every version of the library reserves its prefix, so no one else has defined this setting.
     let other = |why: String| {
         let what = format!("the library of idgen on {} {why}", session.server());
         Error::refused(what, "Use idgenctl of its version, or install this one there, and restart it.")
     };
+    // Every version of the library reserves its prefix, so no one else has defined this setting.
     match session.run("SHOW idgen.state") {
         Err(error) if error.code() == "42704" => Err(other("is older than 0.2".into())),
         shown => match shown?.row(0).string(0) {

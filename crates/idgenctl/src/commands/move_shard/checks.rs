@@ -212,7 +212,8 @@ pub fn ties(session: &Session, schema: &str) -> Result {
 }
 
 /// What would miss the schema, or write into it without looking up its name: users of its objects outside; what is in it but
-/// would not be moved; parents; foreign keys that change rows; members of extensions; subscriptions. Policies for any owner.
+/// would not be moved; parents and children; foreign keys that change rows; members of extensions; subscriptions. And
+/// policies for the owner of the database, who may be another role on the target.
 const TIES: &str = "
     SELECT string_agg(DISTINCT quote_literal(what), ', ')
     FROM (SELECT pg_describe_object(classid, objid, 0)

@@ -108,11 +108,14 @@ pub fn elsewhere(plan: &Plan<'_>) -> Result {
     let ask = |place: &Place<'_>| place.any_session().inspect(|session| session.set_patience(limit));
     let sides = sides.map(ask).collect::<Result<Vec<_>>>()?;
     let others = plan.others.iter().map(ask).collect::<Result<Vec<_>>>()?;
-    // A hostile source may show what it likes, so a target takes part in one move at a time.
-    let is_own = |it: &Begun| it.is_of(&own) && (!it.on_target || plan.target.is_reached && it.to == own.to);
-    let is_other = |it: &Begun| it.shard == own.shard && !is_own(it);
     let mut moving = Vec::new();
-    for session in sides.iter().chain(&others) {
+    for (number, session) in sides.iter().chain(&others).enumerate() {
+        // A hostile source may show what it likes, so a target takes part in one move at a time. It may also claim to be the
+        // target, which has markers of its own moves.
+        let is_target = number == 1 && plan.target.is_reached;
+        let is_own =
+            |it: &Begun| it.is_of(&own) && it.on_target == is_target && (!is_target || it.to == own.to);
+        let is_other = |it: &Begun| it.shard == own.shard && !is_own(it);
         moving.extend(Begun::all(session)?.iter().any(is_other).then_some(session.server()));
     }
     refuse_any(

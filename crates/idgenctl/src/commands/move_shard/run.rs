@@ -59,7 +59,7 @@ pub fn see_marker(plan: &Plan<'_>, side: &Side<'_>, place: &Place<'_>) -> Result
 /// The sessions that hold the locks, which are released however the program ends. Every change is made by a session that
 /// was opened before the lock was last seen held: meanwhile, another run may take its turn, and first ends those.
 pub struct Turn {
-    /// On the source, the target and, as a hostile source would let several moves change its standbys, all other servers.
+    /// On the source, the target and, as a hostile source would let several moves change its standbys, other primaries.
     held: Vec<Session>,
     /// The roles of this run and of an earlier one that restore the schema.
     owners: Vec<String>,
@@ -69,10 +69,11 @@ impl Turn {
     /// Takes the locks, and ends the sessions of earlier runs. An undo changes no standby, and can do without the target.
     pub fn take(plan: &Plan<'_>) -> Result<Turn> {
         let sides = || [&plan.source, &plan.target].into_iter().filter(|side| side.is_reached);
-        let lock = |place| lock(place, plan.arguments.undo);
-        let mut held = sides().map(Side::primary).map(lock).collect::<Result<Vec<_>>>()?;
+        let restores = |side: &Side<'_>| side.role == "target" && !plan.arguments.undo;
+        let held = sides().map(|side| lock(side.primary(), restores(side)));
+        let mut held = held.collect::<Result<Vec<_>>>()?;
         for place in plan.others.iter().filter(|_| !plan.arguments.undo) {
-            match lock(place) {
+            match lock(place, false) {
                 // A standby cannot.
                 Err(error) if error.code() == "25006" => {}
                 result => held.push(result?),
@@ -90,7 +91,7 @@ impl Turn {
     /// Takes the lock on the source again if the session that held it is gone.
     pub fn keep(&mut self, source: &Side<'_>) -> Result {
         if self.prove(source).is_err() {
-            self.held[0] = lock(source.primary(), true)?;
+            self.held[0] = lock(source.primary(), false)?;
         }
         Ok(())
     }
@@ -156,12 +157,12 @@ impl Turn {
 }
 
 /// Locks a catalog that all databases of a server share: two moves at the same time would read the same list, and each
-/// would overwrite the other's change. A tenant can block it, by CREATE RULE, but is named while it waits. Unless it is an undo,
-/// which may have to drop one with the copy, nobody creates or drops an extension in the database meanwhile.
-fn lock(place: &Place<'_>, is_undo: bool) -> Result<Session> {
+/// would overwrite the other's change. A tenant can block it, by CREATE RULE, but is named while it waits. Where the schema is
+/// restored, nobody begins to create or drop an extension meanwhile; an undo may have to drop one with the copy.
+fn lock(place: &Place<'_>, restores: bool) -> Result<Session> {
     let session = place.session()?;
     let lock = "LOCK TABLE pg_shseclabel IN SHARE UPDATE EXCLUSIVE MODE";
-    let also = if is_undo { "" } else { "; LOCK TABLE pg_extension IN SHARE MODE" };
+    let also = if restores { "; LOCK TABLE pg_extension IN SHARE MODE" } else { "" };
     match session.run(&format!("BEGIN; SET LOCAL lock_timeout = '5s'; {lock}{also}")) {
         Err(error) if error.code() == "55P03" => refused(
             format!("another move, or a change of an extension, is at work on {}", place.role),

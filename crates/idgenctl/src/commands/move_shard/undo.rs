@@ -4,6 +4,7 @@ use idgen_ids::shard_set::ShardSet;
 
 use super::names::{look_for, shown};
 use super::run::{Run, Stage};
+use super::sides::Place;
 use super::{checks, ids, lists};
 use crate::commands::marker::Begun;
 use crate::connection::session::Session;
@@ -95,18 +96,26 @@ impl Run<'_> {
     /// Refuses if the target may mint although the marker does not say so, because a failover of the source lost that.
     fn refuse_if_opened(&self, begun: Begun) -> Result {
         let (plan, timeline) = (self.plan, self.plan.names.timeline);
+        let has = |list: &ShardSet| list.contains(plan.shard);
+        let may_mint = |place: &Place<'_>| {
+            let what = format!("{} may mint for shard {}", place.role, i32::from(plan.shard));
+            let hint = "If no one has minted there, take the shard out of its list. Then run the same command with --undo.";
+            refused(what, hint)
+        };
+        // A hostile target may have honest standbys.
+        let is_listed = |place: &&Place<'_>| lists::of(place).is_ok_and(|list| has(&list));
+        if let Some(place) = plan.target.standbys().iter().find(is_listed) {
+            return may_mint(place);
+        }
         match lists::of(plan.target.primary()) {
-            Ok(list) if list.contains(plan.shard) => refused(
-                format!("the target may mint for shard {}", i32::from(plan.shard)),
-                "If no one has minted there, take the shard out of its list. Then run the same command with --undo.",
-            ),
+            Ok(list) if has(&list) => may_mint(plan.target.primary()),
             Err(error) if plan.target.is_reached || !matches!(error, Error::Unreachable { .. }) => Err(error),
             // From the beginning of a move to its end, the target has a marker.
             _ if begun.timeline != timeline && !self.target_has_begun(&begun).unwrap_or(false) => {
                 let marker = Begun { timeline, ..begun }.write(false);
-                let hint =
-                    format!("Have it answer. If the whole server is lost, run on the source: {marker};");
-                refused("the source was replaced since: only the target knows if it may mint", hint)
+                let what = "the source was replaced since: only the target knows if it may mint";
+                let answer = "Have it answer, or find out which server has the shard.";
+                refused(what, format!("{answer} If the whole server is lost, run on the source: {marker};"))
             }
             _ => Ok(()),
         }
@@ -132,7 +141,12 @@ impl Run<'_> {
             if is_reserved && plan.comment_on(target, moving)?.as_ref() == Some(&plan.names.mark) {
                 session.run(&format!("DROP SCHEMA {} CASCADE", Session::identifier(moving)))?;
             }
-            session.run(&format!("BEGIN; {}", plan.marker(false).remove()))?;
+            let own = plan.marker(false);
+            session.run("BEGIN")?;
+            // It may be of another move, whose source this one claims to be.
+            if Begun::all(&session)?.iter().any(|it| it.on_target && it.is_of(&own)) {
+                session.run(&own.remove())?;
+            }
             if is_reserved {
                 plan.names.release(&session)?;
             }
