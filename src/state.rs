@@ -252,6 +252,8 @@ fn json(state: &State) -> Value {
     let warning = state.warning.as_ref().map(|warning| warning.row());
     json!({
         "version": env!("CARGO_PKG_VERSION"),
+        // A text, because many programs read numbers as floating point.
+        "system_identifier": backend::system_identifier().to_string(),
         "preloaded": used.is_some_and(|used| used.preloaded),
         "epoch_ms": state.epoch.map(Epoch::unix_ms),
         "mark_ms": state.mark_of_epoch().map(|(epoch, mark)| epoch.unix_ms_of(mark)),

@@ -198,6 +198,12 @@ pub fn timestamp() -> Timestamptz {
     unsafe { pg_sys::GetCurrentTimestamp() }
 }
 
+/// The system identifier, which initdb assigns.
+pub fn system_identifier() -> u64 {
+    // SAFETY: reads shared memory that does not change after the start.
+    unsafe { pg_sys::GetSystemIdentifier() }
+}
+
 /// Whether the server is in recovery: a standby, or one that is starting after a crash.
 pub fn in_recovery() -> bool {
     // SAFETY: reads PostgreSQL's own shared memory.

@@ -113,7 +113,7 @@ fn a_standby_is_enabled_with_its_primary() {
     let primary = Server::start_plain(&["shared_preload_libraries = 'dict_snowball'"]);
     let standby = primary.standby("two");
     let both = [&primary, &standby];
-    let order = format!("Now restart {}, then {}, in this order", standby.host(), primary.host());
+    let order = format!("Now restart {}, then {}", standby.host(), primary.host());
     enable(&both, "postgres", 0, &[&order]);
     for server in [&standby, &primary] {
         server.restart();

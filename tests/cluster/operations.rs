@@ -938,13 +938,27 @@ fn a_move_that_broke_off() {
         fails(the_move(&[]), &[how]);
     };
     breaks_off("source 0-4,6-9", "--undo");
-    two.stop("fast");
     book.run();
     inserts(&one);
-    two.up();
-    // What the undo without it has left there.
-    run(the_move(&["--undo"]));
     breaks_off("target 5,10-19", "--finish");
+    book.run();
+    inserts(&two);
+
+    // A move the other way is killed while it copies, and its target is lost.
+    one.run("DROP SCHEMA insta5_moved CASCADE; DROP SCHEMA insta5");
+    let copies = "#!/bin/bash -e\nPATH=${PATH#*:}\n[[ \" $*\" == *' --help'* || \" $*\" == *' --schema-only'* ]] || kill -9 $PPID\n\
+                  exec pg_dump \"$@\"\n";
+    write_program(&std::path::Path::new(&one.host()).join("pg_dump"), copies);
+    let path = format!("{}:{}", one.host(), std::env::var("PATH").unwrap());
+    let back = ["--from", &two.target("postgres"), "--to", &one.target("postgres"), "--owner", "user=app"];
+    let mut back = idgenctl(&[&["--yes", "move", "insta5"], &back[..]].concat());
+    assert_eq!(back.env("PATH", path).output().unwrap().status.code(), None);
+    one.kill();
+    two.alter("idgen.allowed_shards", "5,10-19");
+    book.skip();
+    let servers = [("one", &two)];
+    let mut book = Runbook::of("A move that broke off", &servers);
+    (0..2).for_each(|_| book.skip());
     book.run();
     inserts(&two);
 }

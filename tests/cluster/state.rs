@@ -46,6 +46,8 @@ fn every_database_tells_the_state_of_the_server() {
     let limits = ["max_ahead_ms", "reserve_ahead_ms", "max_clock_jump_ms"].map(|name| state[name].as_i64());
     assert_eq!(limits, [Some(1000), Some(1000), Some(jump)]);
     assert_eq!(state["preloaded"], preloads());
+    let system = "SELECT system_identifier::text FROM pg_control_system()";
+    assert_eq!(state["system_identifier"], server.value::<String>(system));
     assert_eq!((&state["error"], &state["mark_of_epoch"]), (&Value::Null, &Value::Bool(true)));
     assert_eq!(of(&state), (preloads().then_some("clock-jumps-unchecked"), true));
     assert_eq!(of(&state_in(&mut server.connect_to("bare"))), of(&state));

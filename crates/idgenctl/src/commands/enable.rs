@@ -64,10 +64,9 @@ pub fn run(cli: &Cli, database: &str) -> Result<u8> {
         note("hint: Run idgenctl check, do what it says, and run the same command again.");
     }
     if !restart.is_empty() {
-        let order = if restart.len() > 1 { ", in this order" } else { "" };
         let way = if members.iter().any(|member| member.node.has_patroni) { " with patronictl" } else { "" };
         let servers = restart.join(", then ");
-        note(format!("Now restart {servers}{order}{way}, and run the same command again."));
+        note(format!("Now restart {servers}{way}, and run the same command again."));
     } else if primary.is_some() && !left && !stuck {
         note(format!("idgen is enabled in database \"{database}\"."));
     }
@@ -114,12 +113,9 @@ fn room(members: &[Member]) -> Result {
             state.warning.filter(|warning| warning.code == "no-room").map(|warning| warning.message);
         let hidden = state.error.filter(|error| error.sqlstate == "55P03").map(|error| error.message);
         if let Some(why) = no_room.or(hidden) {
+            let why = said(&why);
             return refused(
-                format!(
-                    "{} has no room for the high-water mark, or a lock hides it: {}",
-                    server.name,
-                    said(&why)
-                ),
+                format!("{} has no room for the high-water mark, or a lock hides it: {why}", server.name),
                 "Nothing was changed. Without room, a standby shuts down when it replays the first mark. Raise the setting there, \
                  or where Patroni or an operator keeps it, on standbys first; restart, and try again.",
             );

@@ -47,8 +47,6 @@ pub struct Begun {
     /// The system identifiers of the source and the target, each with the OID of its database.
     pub from: String,
     pub to: String,
-    /// The timeline of the source: a later one may lack the end of the move.
-    pub timeline: u32,
     /// The role that restores the schema on the target.
     pub owner: String,
     /// Whether the target may mint.

@@ -13,6 +13,7 @@ use crate::terminal::error::{Error, Result};
 #[serde(default)]
 pub struct State {
     pub version: String,
+    pub system_identifier: Option<String>,
     pub preloaded: bool,
     pub epoch_ms: Option<i64>,
     pub mark_ms: Option<i64>,

@@ -54,12 +54,10 @@ impl Preload {
         };
         let next = row.string(if keeper == Keeper::CommandLine { 0 } else { 4 });
         let libraries = |list: &str| {
-            lists::elements(list).ok_or_else(|| {
-                Error::refused(
-                    format!("\"shared_preload_libraries\" of {} is not valid: {list}", session.server()),
-                    "Correct it, or the server will not start again.",
-                )
-            })
+            let what =
+                || format!("\"shared_preload_libraries\" of {} is not valid: {list}", session.server());
+            let hint = "Correct it, or the server will not start again.";
+            lists::elements(list).ok_or_else(|| Error::refused(what(), hint))
         };
         let (now, next) = (libraries(&row.string(0))?, libraries(&next)?);
         Ok(Preload { has_idgen: has_idgen(&now), will_have_idgen: has_idgen(&next), next, keeper })

@@ -63,7 +63,7 @@ fn facts(server: &Server, session: Result<Session>) -> Result<Facts> {
     let session = session?;
     // Less than the session waits: the owner of the database may have slowed it down.
     session.run("SET statement_timeout = '29 s'")?;
-    let node = Node::of(&session)?;
+    let mut node = Node::of(&session)?;
     let clock = clock::measure(&session)?;
     // The configuration files may be broken.
     let preload = Preload::of(&session).ok();
@@ -72,6 +72,9 @@ fn facts(server: &Server, session: Result<Session>) -> Result<Facts> {
         Err(error @ (Error::Sql { .. } | Error::Refused { .. })) => (None, why(&error)),
         result => (Some(result?), String::new()),
     };
+    // The catalogs of a standby are those of its primary, which may have replaced functions there.
+    let system = state.as_ref().and_then(|state| state.system_identifier.clone());
+    node.system = system.unwrap_or(node.system);
     let counted = Instant::now();
     // A regular two-phase commit takes less than a minute.
     let rows = session.run(
@@ -197,11 +200,8 @@ fn inside(server: &Server, database: &str, oid: &str, limit: Duration) -> Result
     )?;
     let extension = rows.row(0).text(0);
     let portable = Some(columns::portable_shards(&session)?).filter(|shards| *shards != ShardSet::NONE);
-    let of_citus = if rows.row(0).is_true(1) {
-        "SELECT logicalrelid::oid FROM pg_catalog.pg_dist_partition"
-    } else {
-        ""
-    };
+    let of_citus = "SELECT logicalrelid::oid FROM pg_catalog.pg_dist_partition";
+    let of_citus = if rows.row(0).is_true(1) { of_citus } else { "" };
     let of_citus: HashSet<u32> = session.run(of_citus)?.iter().filter_map(|row| row.number(0)).collect();
     let mut columns = columns::minting(&session)?;
     let kept = marker::kept(&session)?;

@@ -8,7 +8,7 @@ use super::lists;
 use super::names::shown;
 use super::plan::Plan;
 use super::rights::USED;
-use super::sides::{Place, Side};
+use super::sides::Side;
 use crate::commands::marker::Begun;
 use crate::connection::session::Session;
 use crate::idgen::columns::{self, Column};
@@ -62,10 +62,6 @@ pub fn state(plan: &Plan<'_>) -> Result<Option<At>> {
         Some(begun) if !(begun.opened && plan.arguments.finish) => refused(
             "an earlier move was interrupted",
             format!("Run the same command with {}.", if begun.opened { "--finish" } else { "--undo" }),
-        ),
-        Some(begun) if begun.to != plan.to => refused(
-            format!("the move was to another server or database, {}", said(&begun.to)),
-            "Name that server and that database with --to.",
         ),
         Some(begun) if there == [&*names.schema] => {
             // A copy of the source has its system identifier, and may have an old copy of the schema.
@@ -138,16 +134,19 @@ pub fn settings(plan: &Plan<'_>, side: &Side<'_>) -> Result {
     Ok(())
 }
 
-/// Both servers must have the same epoch. Until the target is opened, only the source may mint.
+/// All servers must have the same epoch. Until the target is opened, only the source may mint.
 pub fn lists(plan: &Plan<'_>, at: At) -> Result {
     let shard = i32::from(plan.shard);
     let (source, target) = (plan.source.primary(), plan.target.primary());
-    let epoch = |place: &Place<'_>| Ok(library::state(&place.session()?)?.epoch_ms);
-    if epoch(source)? != epoch(target)? {
-        return refused(
-            "the servers have different values of idgen.epoch",
-            "Ids of one epoch would be repeated, or in the wrong order, under another.",
-        );
+    let of_target = library::state(&target.session()?)?.epoch_ms;
+    for place in [source].into_iter().chain(&plan.others) {
+        let state = library::state(&place.any_session()?).unwrap_or_default();
+        if (state.preloaded || state.mark_ms.is_some()) && state.epoch_ms != of_target {
+            return refused(
+                format!("{} and the target have different values of idgen.epoch", place.role),
+                "Ids of one epoch would be repeated, or in the wrong order, under another.",
+            );
+        }
     }
     lists::elsewhere(plan)?;
     let list = lists::of(source)?;
@@ -174,7 +173,7 @@ pub fn surroundings(plan: &Plan<'_>) -> Result {
     for place in [source, plan.target.primary()].into_iter().chain(&plan.others) {
         let databases = "SELECT datname FROM pg_database
                          WHERE (datallowconn OR datname <> 'template0') AND datconnlimit <> -2";
-        for row in place.query(databases, &[])?.iter() {
+        for row in place.session()?.run(databases)?.iter() {
             let database = row.string(0);
             let look = place.session_in(Some(&database)).and_then(|session| {
                 Ok((columns::minting(&session)?, columns::portable_shards(&session)?.contains(plan.shard)))

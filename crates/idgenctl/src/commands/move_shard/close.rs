@@ -50,11 +50,8 @@ pub fn close(run: &mut Run<'_>) -> Result<i64> {
     if let Some(bound) = bound {
         return Ok(bound);
     }
-    let who = blockers(plan, 0)?;
-    refused(
-        format!("the schema was in use for {limit} s without a break. Transactions in it: {who}"),
-        "Try again when they have ended.",
-    )
+    let what = format!("the schema was in use for {limit} s without a break. Transactions in it:");
+    refused(format!("{what} {}", blockers(plan, 0)?), "Try again when they have ended.")
 }
 
 /// The transactions of at least this age that use the schema's tables, or change the schema. Autovacuum workers give

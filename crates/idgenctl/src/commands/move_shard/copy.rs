@@ -1,5 +1,6 @@
 //! Copies the schema: pg_dump on the source, piped into psql on the target, in one transaction.
 
+use std::borrow::Cow;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
@@ -51,8 +52,10 @@ impl Programs {
         let shown = thread::spawn(move || {
             // It may quote texts of any length.
             let lines = BufReader::new(said.by_ref().take(1 << 16)).split(b'\n').map_while(io::Result::ok);
-            let plain = |line: Vec<u8>| plain(&String::from_utf8_lossy(&line));
-            lines.map(plain).for_each(|line| pieces(&line).iter().for_each(|it| note(format!("> {it}"))));
+            for line in lines {
+                let line = plain(&String::from_utf8_lossy(&line));
+                pieces(&line).iter().for_each(|piece| note(format!("> {piece}")));
+            }
             let _ = io::copy(&mut said, &mut io::sink());
         });
         self.0.push((child, shown));
@@ -60,16 +63,10 @@ impl Programs {
     }
 }
 
-/// A line in pieces that fit into one of a terminal, which would break it: the rest could pass for a line of ours.
-fn pieces(mut line: &str) -> Vec<&str> {
-    let mut pieces = Vec::new();
-    while !line.is_empty() {
-        let most = line.char_indices().nth(if line.is_ascii() { 76 } else { 38 });
-        let end = most.map_or(line.len(), |(end, _)| line[..end].rfind(' ').map_or(end, |blank| blank + 1));
-        pieces.push(&line[..end]);
-        line = &line[end..];
-    }
-    pieces
+/// A line in pieces that fit into one of a terminal, which would break it: the rest could pass for a line of ours. Some
+/// terminals show characters in two columns for which that is not certain.
+fn pieces(line: &str) -> Vec<Cow<'_, str>> {
+    textwrap::wrap(line, if line.is_ascii() { 76 } else { 38 })
 }
 
 impl Drop for Programs {

@@ -9,7 +9,6 @@ use super::sides::Place;
 use crate::connection::waiting;
 use crate::idgen::library;
 use crate::terminal::error::Result;
-use crate::terminal::output::note;
 
 /// How long clients may wait for a clock that is behind, while the schema is closed; and before that, this program.
 const CLIENTS_WAIT: Duration = Duration::from_secs(6);
@@ -19,16 +18,23 @@ pub const WE_WAIT: Duration = Duration::from_secs(60);
 /// target's clock is so far behind that clients would have to wait.
 pub fn rehearse(plan: &Plan<'_>) -> Result {
     let session = plan.source.primary().session()?;
-    let next = library::advance(&session, plan.shard, 0)?;
+    let mut next = library::advance(&session, plan.shard, 0)?;
+    // A hostile source may have got the shard from one of these, and hide how far its ids went.
+    for place in &plan.others {
+        let session = place.any_session()?;
+        let has_minted = library::state(&session).is_ok_and(|state| state.mark_ms.is_some());
+        if has_minted && session.value("SELECT pg_is_in_recovery()", &[])? == "f" {
+            next = next.max(library::close(&session, plan.shard)?);
+            library::reopen(&session, plan.shard)?;
+        }
+    }
     advance(plan, plan.target.primary(), next, WE_WAIT)?;
     advance(plan, plan.target.primary(), present(plan)?, CLIENTS_WAIT)
 }
 
 /// Makes the target's ids greater than the source's bound, and than present ids, which rows from elsewhere may have.
 pub fn pass(plan: &Plan<'_>, bound: i64) -> Result {
-    let past = bound.max(present(plan)?);
-    note(format!("advancing the shard on the target past {past}"));
-    advance(plan, plan.target.primary(), past, WE_WAIT / 2)
+    advance(plan, plan.target.primary(), bound.max(present(plan)?), WE_WAIT / 2)
 }
 
 /// The least id of the present millisecond, by the source's clock.

@@ -3,7 +3,7 @@
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::ptr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use idgen_ids::Shard;
 use idgen_ids::shard_set::ShardSet;
@@ -89,30 +89,24 @@ fn set(plan: &Plan<'_>, turn: &Turn, side: &Side<'_>, place: &Place<'_>, change:
     // The state shows what the server has read, which counts for every session. Patroni takes longer.
     let limit = Duration::from_secs(if has_program { 60 } else { 10 });
     let what = format!("{} to have idgen.allowed_shards = '{list}'", place.role);
-    if waiting::until(limit, &what, || Ok((of(place)? == list).then_some(())))?.is_some() {
-        return Ok(());
-    }
-    refused(
-        format!("idgen.allowed_shards did not become \"{list}\" on {}", place.role),
-        "Look for another line that sets it: SELECT * FROM pg_catalog.pg_file_settings;",
-    )
+    let hint = "Look for another line that sets it: SELECT * FROM pg_catalog.pg_file_settings;";
+    waiting::until_true(limit, &what, hint, || Ok(of(place)? == list))
 }
 
 /// No other server may mint for the shard, or get it by a move that has not ended. What a move has taken from the list of
 /// one and not yet given to another has a marker on both, so markers are read before lists.
 pub fn elsewhere(plan: &Plan<'_>) -> Result {
     let (own, shard) = (plan.marker(false), i32::from(plan.shard));
-    let sides = [&plan.source, &plan.target].into_iter().filter(|side| side.is_reached).map(Side::primary);
+    let places = [plan.source.primary(), plan.target.primary()].into_iter().chain(&plan.others);
+    let sessions = places.map(Place::any_session).collect::<Result<Vec<_>>>()?;
     // The schema may be closed by now.
-    let limit = Some(Duration::from_secs(10));
-    let ask = |place: &Place<'_>| place.any_session().inspect(|session| session.set_patience(limit));
-    let sides = sides.map(ask).collect::<Result<Vec<_>>>()?;
-    let others = plan.others.iter().map(ask).collect::<Result<Vec<_>>>()?;
+    let end = Instant::now() + Duration::from_secs(10);
+    sessions.iter().for_each(|session| session.end.set(Some(end)));
     let mut moving = Vec::new();
-    for (number, session) in sides.iter().chain(&others).enumerate() {
+    for (number, session) in sessions.iter().enumerate() {
         // A hostile source may show what it likes, so a target takes part in one move at a time. It may also claim to be the
         // target, which has markers of its own moves.
-        let is_target = number == 1 && plan.target.is_reached;
+        let is_target = number == 1;
         let is_own =
             |it: &Begun| it.is_of(&own) && it.on_target == is_target && (!is_target || it.to == own.to);
         let is_other = |it: &Begun| it.shard == own.shard && !is_own(it);
@@ -125,7 +119,7 @@ pub fn elsewhere(plan: &Plan<'_>) -> Result {
     )?;
     let missing = |error: Error| if error.code() == "58P01" { Ok(State::default()) } else { Err(error) };
     let mut minting = Vec::new();
-    for session in &others {
+    for session in &sessions[2..] {
         let state = library::state(session).or_else(missing)?;
         // Without the library, or if it has never been used, a server mints for none.
         let list = state.shards().filter(|_| state.preloaded || state.mark_ms.is_some());

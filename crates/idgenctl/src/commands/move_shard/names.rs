@@ -24,7 +24,6 @@ pub struct Names {
     pub moved: String,
     /// The system identifier of the source, and the OID of its database.
     pub from: String,
-    pub timeline: u32,
     /// The comment of the copy and of kept names, and the application_name of sessions. Its third word is the shard.
     pub mark: String,
 }

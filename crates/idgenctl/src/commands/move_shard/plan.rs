@@ -12,7 +12,7 @@ use crate::connection::server::Server;
 use crate::connection::session::Session;
 use crate::idgen::columns;
 use crate::terminal::error::{Error, Result, refused};
-use crate::terminal::text::{cut, plain};
+use crate::terminal::text::{cut, plain, said};
 use crate::topology::fleet::Member;
 
 pub struct Plan<'a> {
@@ -24,7 +24,7 @@ pub struct Plan<'a> {
     pub begun: Option<Begun>,
     pub source: Side<'a>,
     pub target: Side<'a>,
-    /// The system identifier of the target and the OID of its database. Empty if an undo cannot reach it.
+    /// The system identifier of the target and the OID of its database.
     pub to: String,
     /// All other servers. An undo leaves those out that it cannot reach.
     pub others: Vec<Place<'a>>,
@@ -44,52 +44,51 @@ impl<'a> Plan<'a> {
         let schema = arguments.schema.clone();
         let [moving, moved] = ["moving", "moved"].map(|end| format!("{schema}_{end}"));
         // The server would truncate it.
-        if moving.len() > 63 {
-            return Err(Error::Usage("the name of the schema is too long for _moving to be appended".into()));
-        }
-        if plain(&schema) != schema {
-            return Err(Error::Usage("the name of the schema has characters that hints cannot show".into()));
+        if moving.len() > 63 || plain(&schema) != schema {
+            let what =
+                "the schema's name is too long for _moving to be appended, or cannot be shown in hints";
+            return Err(Error::Usage(what.into()));
         }
         let mut names = Names { schema, moving, moved, ..Names::default() };
-        let ([source, mut target], mut members) = servers.find(arguments.undo)?;
+        let ([source, target], members) = servers.find(arguments.undo)?;
         let (session, system) = (&source[0].session, &source[0].node.system);
         let place = |system: &str, session: &Session| {
             let oid = session.value("SELECT oid FROM pg_database WHERE datname = current_database()", &[])?;
             Ok(format!("{system}/{}", oid.parse::<u32>().unwrap_or_default()))
         };
-        (names.from, names.timeline) = (place(system, session)?, source[0].node.timeline);
+        names.from = place(system, session)?;
         let begun = Begun::of(session, &names.schema, &names.from)?;
         let shard = find_shard(session, &names, begun.as_ref(), arguments.shard)?;
         names.mark = format!("idgenctl move {} of {}", i32::from(shard), names.from);
-        let to = target.first().map(|member| place(&member.node.system, &member.session)).transpose()?;
-        // The undo of a move to a server or database that no longer exists leaves this one alone.
-        let is_other = |begun: &Begun| arguments.undo && to.as_ref().is_some_and(|to| *to != begun.to);
-        if begun.as_ref().is_some_and(is_other) {
-            members.append(&mut target);
+        let to = place(&target[0].node.system, &target[0].session)?;
+        if let Some(begun) = begun.as_ref().filter(|begun| begun.to != to) {
+            return refused(
+                format!("the move was to another server or database, {}", said(&begun.to)),
+                "Name that server and that database with --to.",
+            );
         }
         let other =
             |it: Member<'a>| Place::new(&*it.server.name, it.server, &names.mark, it.node.has_patroni);
         let others = members.into_iter().map(other).collect();
-        let source = Side::of("source", servers.from(), &source, &names.mark);
-        let target = Side::of("target", servers.to(), &target, &names.mark);
+        let source = Side::of("source", &source, &names.mark);
+        let target = Side::of("target", &target, &names.mark);
         let as_owner = as_owner.each_ref().map(|server| Place::new("the owner", server, &names.mark, false));
         let owner = match &arguments.owner {
             Some(_) if !arguments.undo => owner_role(&as_owner, [source.primary(), target.primary()])?,
             _ => begun.as_ref().map(|begun| begun.owner.clone()).unwrap_or_default(),
         };
-        let to = to.unwrap_or_default();
         Ok(Plan { cli, arguments, names, shard, begun, source, target, to, others, as_owner, owner })
     }
 
     pub fn marker(&self, opened: bool) -> Begun {
         let (schema, from) = (self.names.schema.clone(), self.names.from.clone());
         let (shard, to, owner) = (i32::from(self.shard) as u16, self.to.clone(), self.owner.clone());
-        Begun { shard, schema, from, timeline: self.names.timeline, to, owner, opened, on_target: false }
+        Begun { shard, schema, from, to, owner, opened, on_target: false }
     }
 
     /// The comment of a schema, which may be empty; none if there is no such schema.
     pub fn comment_on(&self, place: &Place<'_>, schema: &str) -> Result<Option<String>> {
-        let rows = place.query(
+        let rows = place.session()?.query(
             "SELECT left(obj_description(oid, 'pg_namespace'), 10000) FROM pg_namespace WHERE nspname = $1",
             &[schema],
         )?;

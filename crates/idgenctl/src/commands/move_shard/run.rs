@@ -33,10 +33,11 @@ impl Run<'_> {
     /// Sets the markers, which outlive this run, and keeps the name on the target from objects of others.
     pub fn begin(&self) -> Result {
         let (plan, names, begun) = (self.plan, &self.plan.names, self.plan.marker(false));
-        self.turn.session(&plan.source, plan.source.primary())?.run(&begun.write(false))?;
         let session = self.turn.session(&plan.target, plan.target.primary())?;
         let (kept, comment) = (new_schema(&session, &names.schema)?, set_comment(&names.schema, &names.mark));
+        // First, because an undo that finds only the marker of the source must refuse.
         session.run(&format!("{}; {kept}; {comment}", begun.write(true)))?;
+        self.turn.session(&plan.source, plan.source.primary())?.run(&begun.write(false))?;
         let see = |side: &Side<'_>| side.places.iter().try_for_each(|place| see_marker(plan, side, place));
         [&plan.source, &plan.target].into_iter().try_for_each(see)
     }
@@ -46,32 +47,25 @@ impl Run<'_> {
 pub fn see_marker(plan: &Plan<'_>, side: &Side<'_>, place: &Place<'_>) -> Result {
     let what = format!("{} to have the marker of the {}", place.role, side.role);
     let is_own = |it: &Begun| it.is_of(&plan.marker(false)) && it.on_target == (side.role == "target");
-    let shown = || Ok(Begun::all(&place.any_session()?)?.iter().any(is_own).then_some(()));
-    match waiting::until(Duration::from_secs(10), &what, shown)? {
-        Some(()) => Ok(()),
-        None => refused(
-            format!("gave up waiting for {what}"),
-            "See whether it is its standby, and whether replay is paused or delayed.",
-        ),
-    }
+    let hint = "See whether it is its standby, and whether replay is paused or delayed.";
+    let is_shown = || Ok(Begun::all(&place.any_session()?)?.iter().any(is_own));
+    waiting::until_true(Duration::from_secs(10), &what, hint, is_shown)
 }
 
 /// The sessions that hold the locks, which are released however the program ends. Every change is made by a session that
 /// was opened before the lock was last seen held: meanwhile, another run may take its turn, and first ends those.
 pub struct Turn {
     /// On the source, the target and, as a hostile source would let several moves change its standbys, other primaries.
-    held: Vec<Session>,
+    pub held: Vec<Session>,
     /// The roles of this run and of an earlier one that restore the schema.
     owners: Vec<String>,
 }
 
 impl Turn {
-    /// Takes the locks, and ends the sessions of earlier runs. An undo changes no standby, and can do without the target.
+    /// Takes the locks, and ends the sessions of earlier runs. An undo changes no standby.
     pub fn take(plan: &Plan<'_>) -> Result<Turn> {
-        let sides = || [&plan.source, &plan.target].into_iter().filter(|side| side.is_reached);
-        let restores = |side: &Side<'_>| side.role == "target" && !plan.arguments.undo;
-        let held = sides().map(|side| lock(side.primary(), restores(side)));
-        let mut held = held.collect::<Result<Vec<_>>>()?;
+        let source = lock(plan.source.primary(), false)?;
+        let mut held = vec![source, lock(plan.target.primary(), !plan.arguments.undo)?];
         for place in plan.others.iter().filter(|_| !plan.arguments.undo) {
             match lock(place, false) {
                 // A standby cannot.
@@ -81,32 +75,24 @@ impl Turn {
         }
         let earlier = plan.begun.iter().map(|begun| begun.owner.clone());
         let turn = Turn { held, owners: earlier.chain([plan.owner.clone()]).collect() };
-        for side in sides() {
+        for side in [&plan.source, &plan.target] {
             let places = if plan.arguments.undo { 1 } else { side.places.len() };
             side.places[..places].iter().try_for_each(|place| turn.end_others(side, place))?;
         }
         Ok(turn)
     }
 
-    /// Takes the lock on the source again if the session that held it is gone.
-    pub fn keep(&mut self, source: &Side<'_>) -> Result {
-        if self.prove(source).is_err() {
-            self.held[0] = lock(source.primary(), false)?;
-        }
-        Ok(())
-    }
-
     /// The session that holds the lock of a side.
-    fn holder(&self, side: &Side<'_>) -> Option<&Session> {
-        self.held.get(usize::from(side.role == "target"))
+    fn holder(&self, side: &Side<'_>) -> &Session {
+        &self.held[usize::from(side.role == "target")]
     }
 
     /// Fails if the turn on a side is over.
     pub fn prove(&self, side: &Side<'_>) -> Result {
-        match self.holder(side).map(|session| session.run("SELECT")) {
-            Some(Ok(_)) => Ok(()),
-            Some(Err(Error::Interrupted)) => Err(Error::Interrupted),
-            _ => {
+        match self.holder(side).run("SELECT") {
+            Ok(_) => Ok(()),
+            Err(Error::Interrupted) => Err(Error::Interrupted),
+            Err(_) => {
                 let what = format!("no session holds the lock of this move on the {}", side.role);
                 refused(what, "Run the same command again.")
             }
@@ -126,7 +112,7 @@ impl Turn {
     pub fn end_others(&self, side: &Side<'_>, place: &Place<'_>) -> Result {
         let session = self.session(side, place)?;
         // The session of the other side may have the pid of another one here.
-        let own = self.holder(side).map_or(0, Session::pid);
+        let own = self.holder(side).pid();
         let owners = if side.role == "source" { &[][..] } else { &self.owners };
         let others = session.value(
             "SELECT coalesce(json_agg(json_build_array(pid, backend_start)), '[]') FROM pg_stat_activity
@@ -159,7 +145,7 @@ impl Turn {
 /// Locks a catalog that all databases of a server share: two moves at the same time would read the same list, and each
 /// would overwrite the other's change. A tenant can block it, by CREATE RULE, but is named while it waits. Where the schema is
 /// restored, nobody begins to create or drop an extension meanwhile; an undo may have to drop one with the copy.
-fn lock(place: &Place<'_>, restores: bool) -> Result<Session> {
+pub fn lock(place: &Place<'_>, restores: bool) -> Result<Session> {
     let session = place.session()?;
     let lock = "LOCK TABLE pg_shseclabel IN SHARE UPDATE EXCLUSIVE MODE";
     let also = if restores { "; LOCK TABLE pg_extension IN SHARE MODE" } else { "" };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::cli::{Cli, Move as Arguments};
 use crate::connection::server::Server;
-use crate::connection::session::{Rows, Session};
+use crate::connection::session::Session;
 use crate::terminal::error::{Error, Result, refused};
 use crate::terminal::output::note;
 use crate::topology::cluster::{Node, may_follow};
@@ -47,10 +47,6 @@ impl<'a> Place<'a> {
         Ok(session)
     }
 
-    pub fn query(&self, sql: &str, parameters: &[&str]) -> Result<Rows> {
-        self.session()?.query(sql, parameters)
-    }
-
     pub fn value(&self, sql: &str, parameters: &[&str]) -> Result<String> {
         self.session()?.value(sql, parameters)
     }
@@ -62,19 +58,16 @@ pub struct Side<'a> {
     pub role: &'static str,
     /// The primary, followed by its standbys.
     pub places: Vec<Place<'a>>,
-    /// An undo can do without the target.
-    pub is_reached: bool,
 }
 
 impl<'a> Side<'a> {
-    /// The side of a server. `members` is empty if it cannot be reached.
-    pub fn of(role: &'static str, server: &'a Server, members: &[Member<'a>], name: &str) -> Side<'a> {
-        let has_patroni = members.first().is_some_and(|member| member.node.has_patroni);
-        let mut places = vec![Place::new(format!("the {role}"), server, name, has_patroni)];
-        for Member { server, node, .. } in members.iter().skip(1) {
-            places.push(Place::new(format!("standby {}", server.name), server, name, node.has_patroni));
-        }
-        Side { role, places, is_reached: !members.is_empty() }
+    /// The side of these servers, of which the primary comes first.
+    pub fn of(role: &'static str, members: &[Member<'a>], name: &str) -> Side<'a> {
+        let place = |(number, Member { server, node, .. }): (usize, &Member<'a>)| {
+            let role = if number == 0 { format!("the {role}") } else { format!("standby {}", server.name) };
+            Place::new(role, server, name, node.has_patroni)
+        };
+        Side { role, places: members.iter().enumerate().map(place).collect() }
     }
 
     pub fn primary(&self) -> &Place<'a> {
@@ -115,9 +108,10 @@ impl Servers {
         &self.fleet.servers[self.to]
     }
 
-    /// Connects to all servers, of which an undo only needs the source, and finds the standbys. Primaries come first.
+    /// Connects to all servers, of which an undo only needs two, and finds the standbys. Primaries come first.
     pub fn find(&self, is_undo: bool) -> Result<Found<'_>> {
         let mut seen: Vec<Member<'_>> = Vec::new();
+        let takes_part = |server: &Server| [self.from(), self.to()].iter().any(|it| ptr::eq(*it, server));
         let reached = self.fleet.each(|server| Member::with(server, server.connect_with(&[])?));
         for (server, member) in self.fleet.servers.iter().zip(reached) {
             match member {
@@ -125,15 +119,13 @@ impl Servers {
                     if let Some(other) = seen.iter().find(|other| other.node.identity == member.node.identity)
                     {
                         let (one, two) = (&other.server.name, &server.name);
-                        return refused(
-                            format!("{one} and {two} say that they are one server"),
-                            "If they are, name it once. If not, one lies.",
-                        );
+                        let what = format!("{one} and {two} say that they are one server");
+                        return refused(what, "If they are, name it once. If not, one lies.");
                     }
                     seen.push(member);
                 }
                 Err(Error::Interrupted) => return Err(Error::Interrupted),
-                Err(error) if is_undo && !ptr::eq(server, self.from()) => note(format!("{error}")),
+                Err(error) if is_undo && !takes_part(server) => note(format!("{error}")),
                 Err(error @ Error::Refused { .. }) => return Err(error),
                 Err(error) => {
                     return refused(
@@ -155,9 +147,8 @@ impl Servers {
                 return refused(format!("{} is a standby", server.name), "Name its primary.");
             }
             // It may mint for the moved shard as well, or have replaced this server.
-            let twin = seen.iter().position(|other| {
-                let takes_part = ptr::eq(other.server, self.from()) || ptr::eq(other.server, self.to());
-                !takes_part && !other.node.is_standby && other.node.system == seen[primary].node.system
+            let twin = seen.iter().position(|Member { server, node, .. }| {
+                !takes_part(server) && !node.is_standby && node.system == seen[primary].node.system
             });
             if let Some(twin) = twin {
                 return refused(

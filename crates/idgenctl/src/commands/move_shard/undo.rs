@@ -2,8 +2,8 @@
 
 use idgen_ids::shard_set::ShardSet;
 
-use super::names::{look_for, shown};
-use super::run::{Run, Stage};
+use super::names::{self, look_for, shown};
+use super::run::{Run, Stage, lock};
 use super::sides::Place;
 use super::{checks, ids, lists};
 use crate::commands::marker::Begun;
@@ -42,7 +42,9 @@ impl Run<'_> {
     fn give_back(&mut self) -> Result {
         let plan = self.plan;
         let (names, source) = (&plan.names, plan.source.primary());
-        self.turn.keep(&plan.source)?;
+        if self.turn.prove(&plan.source).is_err() {
+            self.turn.held[0] = lock(source, false)?;
+        }
         // A COMMIT that waits for standbys could still happen.
         self.turn.end_others(&plan.source, source)?;
         let session = self.turn.session(&plan.source, source)?;
@@ -67,7 +69,7 @@ impl Run<'_> {
             }
             None => return refused("the marker of the move is gone", "Run idgenctl check."),
         }
-        if plan.arguments.undo && plan.target.is_reached {
+        if plan.arguments.undo {
             // Somebody may have minted there while its list had the shard.
             let target = self.turn.session(&plan.target, plan.target.primary())?;
             ids::advance(plan, source, library::close(&target, plan.shard)?, ids::WE_WAIT)?;
@@ -93,37 +95,35 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Refuses if the target may mint although the marker does not say so, because a failover of the source lost that.
+    /// Refuses if the target may mint although the marker does not say so, because a failover of the source lost that: then
+    /// the target has the shard in a list, or has no marker any more, which it has from before the source to the end.
     fn refuse_if_opened(&self, begun: Begun) -> Result {
-        let (plan, timeline) = (self.plan, self.plan.names.timeline);
+        let (plan, target) = (self.plan, self.plan.target.primary());
         let has = |list: &ShardSet| list.contains(plan.shard);
-        let may_mint = |place: &Place<'_>| {
-            let what = format!("{} may mint for shard {}", place.role, i32::from(plan.shard));
-            let hint = "If no one has minted there, take the shard out of its list. Then run the same command with --undo.";
-            refused(what, hint)
-        };
         // A hostile target may have honest standbys.
         let is_listed = |place: &&Place<'_>| lists::of(place).is_ok_and(|list| has(&list));
-        if let Some(place) = plan.target.standbys().iter().find(is_listed) {
-            return may_mint(place);
+        let listed = plan.target.standbys().iter().find(is_listed);
+        if let Some(place) = listed.or(has(&lists::of(target)?).then_some(target)) {
+            return refused(
+                format!("{} may mint for shard {}", place.role, i32::from(plan.shard)),
+                format!(
+                    "If no one has minted there, take the shard out of its list, and run the same command with --undo. If the \
+                     target has all rows, the move is over: run on the source: {}; {};",
+                    names::rename(&plan.names.moving, &plan.names.moved),
+                    begun.remove()
+                ),
+            );
         }
-        match lists::of(plan.target.primary()) {
-            Ok(list) if has(&list) => may_mint(plan.target.primary()),
-            Err(error) if plan.target.is_reached || !matches!(error, Error::Unreachable { .. }) => Err(error),
-            // From the beginning of a move to its end, the target has a marker.
-            _ if begun.timeline != timeline && !self.target_has_begun(&begun).unwrap_or(false) => {
-                let marker = Begun { timeline, ..begun }.write(false);
-                let what = "the source was replaced since: only the target knows if it may mint";
-                let answer = "Have it answer, or find out which server has the shard.";
-                refused(what, format!("{answer} If the whole server is lost, run on the source: {marker};"))
-            }
-            _ => Ok(()),
+        if Begun::all(&target.any_session()?)?.contains(&Begun { on_target: true, ..begun.clone() }) {
+            return Ok(());
         }
-    }
-
-    fn target_has_begun(&self, begun: &Begun) -> Result<bool> {
-        let all = Begun::all(&self.plan.target.primary().any_session()?)?;
-        Ok(all.iter().any(|it| it.is_of(begun) && it.on_target && !it.opened))
+        refused(
+            "the target does not show that the move has begun, so it may have ended there",
+            format!(
+                "Find out which server has the shard. If the move cannot have ended, run on the target: {};",
+                begun.write(true)
+            ),
+        )
     }
 
     /// Drops the copy on the target, which is known by its comment, if a superuser's schema keeps its name there: the owner
