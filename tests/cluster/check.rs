@@ -25,6 +25,26 @@ fn cluster(name: &str, list: &str) -> (Server, Server) {
     (primary, standby)
 }
 
+/// A server and a database, a change in it, the statements that revert that, and the findings.
+const CHANGES: &str = r#"
+    one app => CREATE ROLE large; ALTER ROLE other SET idgen.shard = 5000; DO $$ BEGIN \
+        EXECUTE format('ALTER ROLE large SET idgen.shard = %L', repeat(' ', 70000000) || '5'); END $$ \
+        => DROP ROLE large; ALTER ROLE other SET idgen.shard = 5 => shard-not-allowed one
+    one app => CREATE TABLE titles (id bigint DEFAULT idgen.snowflake_next_id(5), title text); GRANT INSERT (title) ON titles TO other; \
+        REVOKE EXECUTE ON FUNCTION idgen.snowflake_next_id(integer) FROM PUBLIC \
+        => GRANT EXECUTE ON FUNCTION idgen.snowflake_next_id(integer) TO PUBLIC; DROP TABLE titles => rights-missing one
+    two template1 => CREATE SCHEMA idgen_portable; CREATE SEQUENCE idgen_portable.shard_5; \
+        CREATE FUNCTION idgen_portable.snowflake_next_id(integer) RETURNS bigint LANGUAGE sql AS 'SELECT 1' \
+        => DROP SCHEMA idgen_portable CASCADE => portable-edition two
+    one postgres => ALTER ROLE ALL SET idgenctl.move_5 = '{"schema": "a", "from": "1", "to": "1", "owner": "", "opened": false, \
+        "on_target": true}' => ALTER ROLE ALL RESET idgenctl.move_5 => move-not-ended one
+    one postgres => SELECT snowflake_close_shard(5), snowflake_close_shard(5000) \
+        => SELECT snowflake_reopen_shard(5), snowflake_reopen_shard(5000) => shard-closed one
+    two postgres => SET allow_system_table_mods = on; INSERT INTO pg_replication_origin VALUES (65534, 'subscription') \
+        => SET allow_system_table_mods = on; DELETE FROM pg_replication_origin => origin-named two, origin-named two_b
+    two template1 => CREATE EXTENSION idgen VERSION '0.1.0' => DROP EXTENSION idgen => update-outstanding two
+"#;
+
 /// Healthy clusters have no findings. Each misconfiguration is found, without others, until it is reverted.
 #[test]
 fn each_misconfiguration_of_a_running_fleet_is_found() {
@@ -115,14 +135,6 @@ fn each_misconfiguration_of_a_running_fleet_is_found() {
         let [set, reset] = ["SET", "RESET"].map(|how| format!("ALTER DATABASE app {how} idgen.shard"));
         change((&one, "app"), &format!("{set} = {shard}"), &reset, &["shard-not-allowed one"]);
     }
-    // A huge setting of one role does not hide that of another.
-    change(
-        (&one, "app"),
-        "CREATE ROLE large; ALTER ROLE other SET idgen.shard = 5000;
-         DO $$ BEGIN EXECUTE format('ALTER ROLE large SET idgen.shard = %L', repeat(' ', 70000000) || '5'); END $$",
-        "DROP ROLE large; ALTER ROLE other SET idgen.shard = 5",
-        &["shard-not-allowed one"],
-    );
     one.connect_to("app").run("CREATE DOMAIN own AS bigint DEFAULT idgen.snowflake_next_id()");
     for column in ["bigint DEFAULT idgen.snowflake_next_id()", "own"] {
         change(
@@ -137,27 +149,6 @@ fn each_misconfiguration_of_a_running_fleet_is_found() {
             &["rights-missing one"],
         );
     }
-    change(
-        (&one, "app"),
-        "CREATE TABLE titles (id bigint DEFAULT idgen.snowflake_next_id(5), title text);
-         GRANT INSERT (title) ON titles TO other; REVOKE EXECUTE ON FUNCTION idgen.snowflake_next_id(integer) FROM PUBLIC",
-        "GRANT EXECUTE ON FUNCTION idgen.snowflake_next_id(integer) TO PUBLIC; DROP TABLE titles",
-        &["rights-missing one"],
-    );
-    // The extension mints for this shard on the other server.
-    change(
-        (&two, "template1"),
-        "CREATE SCHEMA idgen_portable; CREATE SEQUENCE idgen_portable.shard_5;
-         CREATE FUNCTION idgen_portable.snowflake_next_id(integer) RETURNS bigint LANGUAGE sql AS 'SELECT 1'",
-        "DROP SCHEMA idgen_portable CASCADE",
-        &["portable-edition two"],
-    );
-    change(
-        (&one, "postgres"),
-        r#"ALTER ROLE ALL SET idgenctl.move_5 = '{"schema": "a", "from": "1", "to": "1", "timeline": 1, "owner": "", "opened": false, "on_target": true}'"#,
-        "ALTER ROLE ALL RESET idgenctl.move_5",
-        &["move-not-ended one"],
-    );
     // Only the shard of a move counts as moved, not what has such a name.
     let moved = "CREATE SCHEMA a_moved; CREATE TABLE a_moved.t (id bigint DEFAULT snowflake_next_id(5000))";
     change((&one, "postgres"), moved, "DROP SCHEMA a_moved CASCADE", &["shard-not-allowed one"]);
@@ -165,24 +156,12 @@ fn each_misconfiguration_of_a_running_fleet_is_found() {
         let kept = format!("CREATE SCHEMA a; COMMENT ON SCHEMA a IS 'idgenctl move {shard} of 1/1'; {moved}");
         change((&one, "postgres"), &kept, "DROP SCHEMA a, a_moved CASCADE", found);
     }
-    change(
-        (&one, "postgres"),
-        "SELECT snowflake_close_shard(5), snowflake_close_shard(5000)",
-        "SELECT snowflake_reopen_shard(5), snowflake_reopen_shard(5000)",
-        &["shard-closed one"],
-    );
-    change(
-        (&two, "postgres"),
-        "SET allow_system_table_mods = on; INSERT INTO pg_replication_origin VALUES (65534, 'subscription')",
-        "SET allow_system_table_mods = on; DELETE FROM pg_replication_origin",
-        &["origin-named two", "origin-named two_b"],
-    );
-    change(
-        (&two, "template1"),
-        "CREATE EXTENSION idgen VERSION '0.1.0'",
-        "DROP EXTENSION idgen",
-        &["update-outstanding two"],
-    );
+    for line in CHANGES.replace("\\\n", "").lines().filter(|line| !line.is_empty()) {
+        let [place, make, undo, found] = line.split(" => ").collect::<Vec<_>>()[..] else { panic!("{line}") };
+        let (server, database) = place.trim().split_once(' ').unwrap();
+        let found: Vec<&str> = found.split(", ").collect();
+        change((if server == "one" { &one } else { &two }, database), make, undo, &found);
+    }
 
     // A transaction that was just prepared may be part of a two-phase commit.
     one.run("BEGIN; CREATE TABLE prepared (); PREPARE TRANSACTION 'young'");
@@ -193,6 +172,19 @@ fn each_misconfiguration_of_a_running_fleet_is_found() {
     fleet.until_found(&["prepared-transactions two"]);
     one.run("ROLLBACK PREPARED 'young'");
     two.run("ROLLBACK PREPARED 'old'");
+    healthy();
+
+    // A primary may replace functions, on its standby too, which must not pass for a server of the other cluster.
+    let system: String = one.value("SELECT system_identifier::text FROM pg_control_system()");
+    let mut client = two.connect();
+    client.run("SET allow_system_table_mods = on; ALTER FUNCTION pg_control_system() RENAME TO real");
+    client.run(&format!(
+        "CREATE FUNCTION pg_catalog.pg_control_system(OUT system_identifier bigint) LANGUAGE sql AS 'SELECT {system}'"
+    ));
+    let lines = Lines::of(&two_b, &["idgen.allowed_shards = '4095-8191'"]);
+    fleet.until_found(&["lists-overlap two_b", "lists-differ two_b"]);
+    drop(lines);
+    client.run("DROP FUNCTION pg_control_system(); ALTER FUNCTION real RENAME TO pg_control_system");
     healthy();
 
     // Clocks, and the mark against them.
@@ -386,10 +378,8 @@ fn others_than_standbys_may_acknowledge() {
     let fleet = File::of_servers(&[("one", &one), ("one_b", &one_b)]);
     one.run("SELECT pg_create_physical_replication_slot('fresh')");
     fleet.until_found(&[]);
-    let mut keeper = one
-        .shell("mkdir -p kept && exec pg_receivewal --synchronous -D kept -d 'application_name=keeper'")
-        .spawn()
-        .unwrap();
+    let keeps = "mkdir -p kept && exec pg_receivewal --synchronous -D kept -d 'application_name=keeper'";
+    let mut keeper = one.shell(keeps).spawn().unwrap();
     one.wait_until("SELECT count(*) = 1 FROM pg_stat_replication WHERE application_name = 'keeper'");
     fleet.until_found(&[]);
     for (names, found) in [
@@ -458,9 +448,8 @@ fn the_databases_of_others_are_seen() {
     for name in hung.iter().chain(&["a", "f", "y", "z"]) {
         server.run(&format!("CREATE DATABASE {name}"));
     }
-    server
-        .connect_to("z")
-        .run("CREATE EXTENSION idgen; CREATE TABLE far (id bigint DEFAULT snowflake_next_id(50))");
+    let far = "CREATE EXTENSION idgen; CREATE TABLE far (id bigint DEFAULT snowflake_next_id(50))";
+    server.connect_to("z").run(far);
     server.run("ALTER DATABASE a ALLOW_CONNECTIONS false");
     let mut sessions = hung.map(|name| server.connect_to(name));
     sessions.iter_mut().for_each(|session| session.run("BEGIN; LOCK pg_attrdef"));

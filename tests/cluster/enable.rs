@@ -173,8 +173,7 @@ fn under_patroni_the_list_is_left_to_it() {
 fn enable_stops_at_the_first_failure_and_goes_on() {
     let server = Server::start_plain(&[]);
     // With this folder, ALTER SYSTEM cannot write its file.
-    let file: String =
-        server.value("SELECT current_setting('data_directory') || '/postgresql.auto.conf.tmp'");
+    let file = format!("{}/postgresql.auto.conf.tmp", server.value::<String>("SHOW data_directory"));
     fs::create_dir(&file).unwrap();
     enable(&[&server], "postgres", 4, &["done: create the extension"]);
     fs::remove_dir(file).unwrap();
@@ -383,21 +382,17 @@ fn a_hostile_server_harms_nobody_who_looks_at_it() {
     let row = [&[0, 1, 0, 1, 0, 0][..], &[b'a'; 1 << 16]].concat();
     let column = [&b"\0\x01a\0"[..], &[0; 18]].concat();
     let answer = [message("T", &column), message("D", &row).repeat(1100)].concat();
-    let text = said_of(vec![ready.clone()], answer);
-    assert_says(&text, &["its answer is unexpected, or too large"]);
+    assert_says(&said_of(vec![ready.clone()], answer), &["its answer is unexpected, or too large"]);
     // Rows that have only nulls, which take memory, too.
     let columns = u16::MAX.to_be_bytes();
     let columns_of = |each: &[u8]| [&columns[..], &each.repeat(u16::MAX.into())].concat();
     let (row, head) = (columns_of(&[0xff; 4]), columns_of(&[&b"a\0"[..], &[0; 18]].concat()));
     let answer = [message("T", &head), message("D", &row).repeat(100)].concat();
-    let text = said_of(vec![ready.clone()], answer);
-    assert_says(&text, &["its answer is unexpected, or too large"]);
+    assert_says(&said_of(vec![ready.clone()], answer), &["its answer is unexpected, or too large"]);
     let release =
         |number| [message("S", format!("server_version\0{number}.1\0").as_bytes()), ready.clone()].concat();
-    assert_says(
-        &said_of([17, 15].map(release).to_vec(), Vec::new()),
-        &["has another version at each connection"],
-    );
+    let said = said_of([17, 15].map(release).to_vec(), Vec::new());
+    assert_says(&said, &["has another version at each connection"]);
 }
 
 /// A server that never stops sending settings does not keep the program waiting forever.

@@ -367,13 +367,12 @@ fn a_move_is_checked_first() {
     client.run("CREATE DATABASE shop");
     source.connect_to("shop").run("CREATE EXTENSION idgen");
     let check = |target: &Server, why: &str| refused_first(the_move(&source, target), &[why]);
-    let of_another_epoch =
-        Server::start(&["idgen.allowed_shards = '1'", "idgen.epoch = '2024-01-01T00:00:00Z'"]);
-    run_as_owner(&of_another_epoch, "");
-    check(&of_another_epoch, "different values of idgen.epoch");
+    let another = Server::start(&["idgen.allowed_shards = '1'", "idgen.epoch = '2024-01-01T00:00:00Z'"]);
+    run_as_owner(&another, "");
+    check(&another, "different values of idgen.epoch");
     let target = Server::start(&[PRELOAD]);
     run_as_owner(&target, "");
-    let beside = ["--server", &of_another_epoch.target("postgres")];
+    let beside = ["--server", &another.target("postgres")];
     refused_first(move_with(&beside, &source, &target), &["different values of idgen.epoch"]);
     check(&target, "may mint for shard 5");
     target.set("idgen.allowed_shards", "1-4");
@@ -488,9 +487,6 @@ fn a_move_to_a_server_that_dies_is_undone() {
     meddler.kills(meddler.moves(&[]), CLOSED);
     target.stop("fast");
     refused(move_with(&["--undo"], &source, &target), &["cannot be reached"]);
-    target.up();
-    run(move_with(&["--undo"], &source, &target));
-    assert_eq!((place(&source), rows(&source)), before);
 }
 
 /// The lists of standbys change too, and one that is not named is found before anything is changed.
@@ -877,9 +873,7 @@ fn an_owner_restores_nothing_of_others() {
     // On the target, the name leads to something else, or could do so once the restore has begun.
     target.run("GRANT ALL ON SCHEMA shared TO mallory");
     check("schema shared, in which mallory may create objects");
-    there.run(
-        "CREATE FUNCTION shared.other(integer) RETURNS boolean LANGUAGE sql AS 'SELECT mallory.take() = 1'",
-    );
+    there.run("CREATE FUNCTION shared.other(integer) RETURNS boolean RETURN mallory.take() = 1");
     // A role that does not inherit has to say SET ROLE before that.
     target.run(
         "REVOKE CREATE ON SCHEMA shared FROM mallory; CREATE ROLE crowd; ALTER ROLE mallory NOINHERIT; GRANT crowd TO mallory, app;
@@ -949,10 +943,8 @@ fn names_are_data() {
              CREATE INDEX \"i\n\t'\"\"\\\" ON insta5.\"t\n\t'\"\"\\\" (\"c\n\t'\"\"\\\")",
     );
     let file = format!("{}/pwned", source.host());
-    for database in
-        [format!("x\n\\! touch {file}\n"), "host=/nowhere dbname=postgres".into(), "it's \\ \"\"5\"\"".into()]
-    {
-        source.run(&format!("CREATE DATABASE \"{}\"", permitted(&database)));
+    for name in [&format!("x\n\\! touch {file}\n"), "host=/nowhere dbname=postgres", "it's \\ \"\"5\"\""] {
+        source.run(&format!("CREATE DATABASE \"{}\"", permitted(name)));
     }
     run(the_move(&source, &target));
     assert!(!Path::new(&file).exists(), "a shell command was run");
@@ -1298,11 +1290,10 @@ fn a_person_learns_how_a_move_goes_on() {
     let before = (place(&source), place(&target));
     asked("--undo", "the source has insta5_moving, and gets it, its name and the shard back");
     asked("--undo", "A copy insta5_moving on the target is dropped");
-    let other = a_server("20");
     refused(move_with(&["--finish"], &source, &target), &["Run the same command with --undo."]);
     refused(move_shard(&source, &target, "insta6"), &["no default in schema insta6 names a shard"]);
     assert_eq!((place(&source), place(&target)), before);
-    refused(move_with(&["--undo"], &source, &other), &["the move was to another server"]);
+    refused(move_with(&["--undo"], &source, &a_server("20")), &["the move was to another server"]);
     run(move_with(&["--undo"], &source, &target));
     let from = database(&source);
     for name in ["insta5", "insta5_moving"] {

@@ -242,6 +242,6 @@ pub fn compare(original: &str, copy: &str) -> Result {
     refuse_any(
         &differ.join(", "),
         "only the original or only the copy would have these rights",
-        "No move was begun. Take back what ALTER DEFAULT PRIVILEGES of the owners has changed on the target.",
+        "No move was begun. Give rights to roles by name, and take back what ALTER DEFAULT PRIVILEGES has changed on the target.",
     )
 }
