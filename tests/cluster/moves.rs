@@ -482,11 +482,6 @@ fn a_move_to_a_server_that_dies_is_undone() {
     };
     meddler.is_undone(CLOSED, crash, &[]);
     assert_eq!((place(&source), rows(&source)), before);
-
-    // Whether a killed run has opened the target, only that knows.
-    meddler.kills(meddler.moves(&[]), CLOSED);
-    target.stop("fast");
-    refused(move_with(&["--undo"], &source, &target), &["cannot be reached"]);
 }
 
 /// The lists of standbys change too, and one that is not named is found before anything is changed.
@@ -994,6 +989,9 @@ fn an_undo_believes_the_target() {
     new.alter("idgen.allowed_shards", "5,10-19");
     refused(undo(), &["standby ", " may mint for shard 5"]);
     new.alter("idgen.allowed_shards", "10-19");
+    new.stop("fast");
+    refused(undo(), &["cannot be reached"]);
+    new.up();
     target.run("ALTER ROLE ALL RESET idgenctl.move_5");
     let advised = |command, why: &str, on: &str| -> String {
         refused(command, &[why]).split_once(on).unwrap().1.lines().next().unwrap().into()

@@ -960,7 +960,6 @@ fn a_move_that_broke_off() {
     let mut book = Runbook::of("A move that broke off", &servers);
     (0..2).for_each(|_| book.skip());
     book.run();
-    book.says_to_write("SELECT idgen.snowflake_reopen_shard(5)");
-    two.run("SELECT snowflake_reopen_shard(5)");
+    book.runs(&two, "SELECT snowflake_reopen_shard(5)");
     inserts(&two);
 }

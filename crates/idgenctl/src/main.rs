@@ -3,8 +3,8 @@
 //! The modules from top to bottom; none uses one above it.
 
 mod commands;
-mod idgen;
 mod topology;
+mod idgen;
 mod connection;
 mod terminal;
 mod cli;

@@ -4,7 +4,10 @@ use pg_formats::lists;
 
 use crate::connection::session::Session;
 use crate::terminal::error::{Error, Result};
-use crate::topology::cluster::HAS_PATRONI;
+
+/// SQL that is true if Patroni is connected as a superuser. Any role may give its sessions that name.
+pub const HAS_PATRONI: &str = "EXISTS (SELECT FROM pg_stat_activity JOIN pg_roles AS r ON r.oid = usesysid
+                                       WHERE rolsuper AND starts_with(application_name, 'Patroni'))";
 
 pub struct Preload {
     /// Whether the running server has loaded idgen, and whether the next start will.

@@ -3,6 +3,8 @@
 use std::net::IpAddr;
 
 use crate::connection::session::{Row, Session};
+use crate::idgen::library;
+use crate::idgen::preload::HAS_PATRONI;
 use crate::terminal::error::Result;
 use crate::terminal::text::name;
 
@@ -10,10 +12,6 @@ use crate::terminal::text::name;
 /// not parse conninfo: the server's libpq writes it without quotes, and with options that an older libpq rejects.
 const RECEIVES_AS: &str = "coalesce(substring(conninfo FROM '(?: |^)application_name=((?:(?! [a-z_]+=).)*)'),
               substring(conninfo FROM '(?: |^)fallback_application_name=((?:(?! [a-z_]+=).)*)'))";
-
-/// SQL that is true if Patroni is connected as a superuser. Any role may give its sessions that name.
-pub const HAS_PATRONI: &str = "EXISTS (SELECT FROM pg_stat_activity JOIN pg_roles AS r ON r.oid = usesysid
-                                       WHERE rolsuper AND starts_with(application_name, 'Patroni'))";
 
 /// What a server says about its place in a cluster.
 #[derive(Debug, Default)]
@@ -61,6 +59,9 @@ impl Node {
                                                         current_setting('primary_conninfo'))) AS receiver (conninfo)"
         ))?;
         let row = rows.row(0);
+        // The catalogs of a standby are those of its primary, which may claim to be of another cluster there.
+        let known = library::state(session).ok().and_then(|state| state.system_identifier?.parse().ok());
+        let system: Option<u64> = known.or(row.number(0));
         // Subscriptions have a logical slot, and pg_receivewal replays nothing, whatever its name.
         let sent = session.run(
             "SELECT application_name, host(client_addr),
@@ -76,7 +77,7 @@ impl Node {
         };
         Ok(Node {
             // A number: it becomes part of comments on other servers.
-            system: row.number(0).unwrap_or(0_u64).to_string(),
+            system: system.unwrap_or(0).to_string(),
             is_standby: row.is_true(1),
             has_patroni: row.is_true(2),
             timeline: row.number(3).unwrap_or(0),

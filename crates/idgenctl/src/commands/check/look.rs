@@ -63,7 +63,7 @@ fn facts(server: &Server, session: Result<Session>) -> Result<Facts> {
     let session = session?;
     // Less than the session waits: the owner of the database may have slowed it down.
     session.run("SET statement_timeout = '29 s'")?;
-    let mut node = Node::of(&session)?;
+    let node = Node::of(&session)?;
     let clock = clock::measure(&session)?;
     // The configuration files may be broken.
     let preload = Preload::of(&session).ok();
@@ -72,9 +72,6 @@ fn facts(server: &Server, session: Result<Session>) -> Result<Facts> {
         Err(error @ (Error::Sql { .. } | Error::Refused { .. })) => (None, why(&error)),
         result => (Some(result?), String::new()),
     };
-    // The catalogs of a standby are those of its primary, which may have replaced functions there.
-    let system = state.as_ref().and_then(|state| state.system_identifier.clone());
-    node.system = system.unwrap_or(node.system);
     let counted = Instant::now();
     // A regular two-phase commit takes less than a minute.
     let rows = session.run(

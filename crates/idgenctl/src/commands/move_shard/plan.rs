@@ -26,7 +26,7 @@ pub struct Plan<'a> {
     pub target: Side<'a>,
     /// The system identifier of the target and the OID of its database.
     pub to: String,
-    /// All other servers. An undo leaves those out that it cannot reach.
+    /// All other servers.
     pub others: Vec<Place<'a>>,
     /// Source and target, as the owner of the schema.
     pub as_owner: [Place<'a>; 2],
@@ -50,7 +50,7 @@ impl<'a> Plan<'a> {
             return Err(Error::Usage(what.into()));
         }
         let mut names = Names { schema, moving, moved, ..Names::default() };
-        let ([source, target], members) = servers.find(arguments.undo)?;
+        let ([source, target], members) = servers.find()?;
         let (session, system) = (&source[0].session, &source[0].node.system);
         let place = |system: &str, session: &Session| {
             let oid = session.value("SELECT oid FROM pg_database WHERE datname = current_database()", &[])?;

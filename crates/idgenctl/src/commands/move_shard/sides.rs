@@ -7,7 +7,6 @@ use crate::cli::{Cli, Move as Arguments};
 use crate::connection::server::Server;
 use crate::connection::session::Session;
 use crate::terminal::error::{Error, Result, refused};
-use crate::terminal::output::note;
 use crate::topology::cluster::{Node, may_follow};
 use crate::topology::fleet::{Fleet, Member};
 
@@ -108,10 +107,9 @@ impl Servers {
         &self.fleet.servers[self.to]
     }
 
-    /// Connects to all servers, of which an undo only needs two, and finds the standbys. Primaries come first.
-    pub fn find(&self, is_undo: bool) -> Result<Found<'_>> {
+    /// Connects to all servers, also for an undo, and finds the standbys. Primaries come first.
+    pub fn find(&self) -> Result<Found<'_>> {
         let mut seen: Vec<Member<'_>> = Vec::new();
-        let takes_part = |server: &Server| [self.from(), self.to()].iter().any(|it| ptr::eq(*it, server));
         let reached = self.fleet.each(|server| Member::with(server, server.connect_with(&[])?));
         for (server, member) in self.fleet.servers.iter().zip(reached) {
             match member {
@@ -125,7 +123,6 @@ impl Servers {
                     seen.push(member);
                 }
                 Err(Error::Interrupted) => return Err(Error::Interrupted),
-                Err(error) if is_undo && !takes_part(server) => note(format!("{error}")),
                 Err(error @ Error::Refused { .. }) => return Err(error),
                 Err(error) => {
                     return refused(
@@ -148,7 +145,8 @@ impl Servers {
             }
             // It may mint for the moved shard as well, or have replaced this server.
             let twin = seen.iter().position(|Member { server, node, .. }| {
-                !takes_part(server) && !node.is_standby && node.system == seen[primary].node.system
+                let takes_part = ptr::eq(*server, self.from()) || ptr::eq(*server, self.to());
+                !takes_part && !node.is_standby && node.system == seen[primary].node.system
             });
             if let Some(twin) = twin {
                 return refused(

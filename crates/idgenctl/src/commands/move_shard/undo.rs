@@ -4,7 +4,6 @@ use idgen_ids::shard_set::ShardSet;
 
 use super::names::{self, look_for, shown};
 use super::run::{Run, Stage, lock};
-use super::sides::Place;
 use super::{checks, ids, lists};
 use crate::commands::marker::Begun;
 use crate::connection::session::Session;
@@ -99,20 +98,19 @@ impl Run<'_> {
     /// the target has the shard in a list, or has no marker any more, which it has from before the source to the end.
     fn refuse_if_opened(&self, begun: Begun) -> Result {
         let (plan, target) = (self.plan, self.plan.target.primary());
-        let has = |list: &ShardSet| list.contains(plan.shard);
-        // A hostile target may have honest standbys.
-        let is_listed = |place: &&Place<'_>| lists::of(place).is_ok_and(|list| has(&list));
-        let listed = plan.target.standbys().iter().find(is_listed);
-        if let Some(place) = listed.or(has(&lists::of(target)?).then_some(target)) {
-            return refused(
-                format!("{} may mint for shard {}", place.role, i32::from(plan.shard)),
-                format!(
-                    "If no one has minted there, take the shard out of its list, and run the same command with --undo. If the \
-                     target has all rows, the move is over: run on the source: {}; {};",
-                    names::rename(&plan.names.moving, &plan.names.moved),
-                    begun.remove()
-                ),
-            );
+        for place in &plan.target.places {
+            // A hostile target may have honest standbys.
+            if lists::of(place)?.contains(plan.shard) {
+                return refused(
+                    format!("{} may mint for shard {}", place.role, i32::from(plan.shard)),
+                    format!(
+                        "If no one has minted there, take the shard out of its list, and run the same command with --undo. If \
+                         the target has all rows, the move is over: run on the source: {}; {};",
+                        names::rename(&plan.names.moving, &plan.names.moved),
+                        begun.remove()
+                    ),
+                );
+            }
         }
         if Begun::all(&target.any_session()?)?.contains(&Begun { on_target: true, ..begun.clone() }) {
             return Ok(());
