@@ -522,10 +522,8 @@ fn hostile_names_and_objects_are_data() {
         assert_eq!(client.execute(reset, &[database]).unwrap(), 1, "the trap works");
         for name in &hostile {
             let name = quoted(name);
-            client.run(&format!(
-                "CREATE SCHEMA {name};
-                 CREATE TABLE {name}.{name} ({name} bigint DEFAULT idgen.snowflake_next_id(50))"
-            ));
+            let table = format!("{name}.{name} ({name} bigint DEFAULT idgen.snowflake_next_id(50))");
+            client.run(&format!("CREATE SCHEMA {name}; CREATE TABLE {table}"));
         }
     }
     let fleet = File::of_servers(&[("one", &server)]);
@@ -558,9 +556,8 @@ fn names_of_other_encodings_hide_nothing() {
         if encoding == "MULE_INTERNAL" && major_version() >= 19 {
             continue;
         }
-        server.run(&format!(
-            "CREATE DATABASE \"{encoding}\" ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0"
-        ));
+        let options = format!("ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0");
+        server.run(&format!("CREATE DATABASE \"{encoding}\" {options}"));
         let target = server.target(encoding);
         // The server stores the bytes that psql sends.
         let script = format!(

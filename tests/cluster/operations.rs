@@ -955,11 +955,12 @@ fn a_move_that_broke_off() {
     assert_eq!(back.env("PATH", path).output().unwrap().status.code(), None);
     one.kill();
     two.alter("idgen.allowed_shards", "5,10-19");
+    // The name is not that of the schema any more.
+    two.run("ALTER SCHEMA insta5_moving RENAME TO away; CREATE SCHEMA insta5_moving");
     book.skip();
     let servers = [("one", &two)];
     let mut book = Runbook::of("A move that broke off", &servers);
     (0..2).for_each(|_| book.skip());
     book.run();
-    book.runs(&two, "SELECT snowflake_reopen_shard(5)");
     inserts(&two);
 }

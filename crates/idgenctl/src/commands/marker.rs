@@ -72,10 +72,10 @@ impl Begun {
         Ok(begun.collect())
     }
 
-    /// The move of a schema from a database, as `from` names it.
-    pub fn of(session: &Session, schema: &str, from: &str) -> Result<Option<Begun>> {
+    /// The marker, of this side, of the move of a schema from a database, as `from` names it.
+    pub fn of(session: &Session, schema: &str, from: &str, on_target: bool) -> Result<Option<Begun>> {
         let mut all = Begun::all(session)?.into_iter();
-        Ok(all.find(|begun| !begun.on_target && begun.schema == schema && begun.from == from))
+        Ok(all.find(|it| it.on_target == on_target && it.schema == schema && it.from == from))
     }
 
     /// Whether both are of one schema of one source.

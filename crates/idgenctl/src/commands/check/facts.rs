@@ -61,7 +61,7 @@ impl Facts {
     /// What was not seen counts, what has minted, and what could: a tenant may close a database, or drop the extension.
     pub fn has_idgen(&self) -> bool {
         let has = |it: &Database| it.not_seen.is_some() || it.extension.is_some() || !it.columns.is_empty();
-        let has_minted = self.state.as_ref().is_some_and(|state| state.mark_ms.is_some());
-        self.preloads[0] || has_minted || self.databases.iter().any(has)
+        let uses = self.state.as_ref().is_some_and(|state| state.preloaded || state.mark_ms.is_some());
+        self.preloads[0] || uses || self.databases.iter().any(has)
     }
 }

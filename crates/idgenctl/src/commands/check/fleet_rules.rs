@@ -341,6 +341,10 @@ mod tests {
         assert!(found(&[used(), with("b", None, false)]).is_empty());
         assert_eq!(found(&[used(), with("b", None, true)]), ["lists-overlap b"]);
         assert_eq!(found(&[used(), with("b", Some(1), false)]), ["not-preloaded b", "lists-overlap b"]);
+        // The catalogs, which its primary may have changed, do not say so.
+        let mut hidden = with("b", None, false);
+        hidden.state.as_mut().expect("a state").preloaded = true;
+        assert_eq!(found(&[used(), hidden]), ["not-preloaded b", "lists-overlap b"]);
     }
 
     /// Promise: a standby that receives nothing is not taken for another machine that receives WAL under its name.

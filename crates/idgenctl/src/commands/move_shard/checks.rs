@@ -37,6 +37,13 @@ pub fn state(plan: &Plan<'_>) -> Result<Option<At>> {
     let kept = names.kept(&target.session()?)?;
     let may_be_copy = there == [&*names.moving] && names.is_reserved(&target.session()?)?;
     let found = format!("the source has {}, the target has {}", shown(&here), shown(&there));
+    let on_target = Begun::of(&target.session()?, &names.schema, &names.from, true)?;
+    let lost = on_target.clone().filter(|_| here == [&*names.moved]);
+    if let (None, Some(lost)) = (&plan.begun, lost) {
+        let begun = Begun { opened: true, ..lost }.write(false);
+        let hint = format!("Run this on the source, and then the same command with --finish: {begun};");
+        return refused("the target has lost the end of the move", hint);
+    }
     match &plan.begun {
         None if plan.arguments.finish => {
             let is_over = is_closed && here == [&*names.moved] && there == [&*names.schema];
@@ -67,10 +74,7 @@ pub fn state(plan: &Plan<'_>) -> Result<Option<At>> {
             // A copy of the source has its system identifier, and may have an old copy of the schema.
             match lists::of(target)?.contains(plan.shard) {
                 // The target removes its marker at the end, before the source.
-                true => Ok(Begun::all(&target.session()?)?
-                    .iter()
-                    .any(|it| it.is_of(begun))
-                    .then_some(At::Complete)),
+                true => Ok(on_target.map(|_| At::Complete)),
                 false => refused(
                     format!("the target has schema {}, but may not mint for its shard", names.schema),
                     "Check that --to names the right server. Add the shard to its list only if no other server has it.",

@@ -8,7 +8,7 @@ use super::plan::Plan;
 use super::sides::Place;
 use crate::connection::waiting;
 use crate::idgen::library;
-use crate::terminal::error::Result;
+use crate::terminal::error::{Error, Result};
 
 /// How long clients may wait for a clock that is behind, while the schema is closed; and before that, this program.
 const CLIENTS_WAIT: Duration = Duration::from_secs(6);
@@ -17,24 +17,24 @@ pub const WE_WAIT: Duration = Duration::from_secs(60);
 /// Advances the target past the present ids while clients still work, so that later only few are left. Fails if the
 /// target's clock is so far behind that clients would have to wait.
 pub fn rehearse(plan: &Plan<'_>) -> Result {
-    let session = plan.source.primary().session()?;
-    let mut next = library::advance(&session, plan.shard, 0)?;
+    let (source, target) = (plan.source.primary(), plan.target.primary());
+    advance(plan, target, source, library::advance(&source.session()?, plan.shard, 0)?, WE_WAIT)?;
     // A hostile source may have got the shard from one of these, and hide how far its ids went.
     for place in &plan.others {
         let session = place.any_session()?;
         let has_minted = library::state(&session).is_ok_and(|state| state.mark_ms.is_some());
         if has_minted && session.value("SELECT pg_is_in_recovery()", &[])? == "f" {
-            next = next.max(library::close(&session, plan.shard)?);
+            let bound = library::close(&session, plan.shard)?;
             library::reopen(&session, plan.shard)?;
+            advance(plan, target, place, bound, WE_WAIT)?;
         }
     }
-    advance(plan, plan.target.primary(), next, WE_WAIT)?;
-    advance(plan, plan.target.primary(), present(plan)?, CLIENTS_WAIT)
+    advance(plan, target, source, present(plan)?, CLIENTS_WAIT)
 }
 
 /// Makes the target's ids greater than the source's bound, and than present ids, which rows from elsewhere may have.
 pub fn pass(plan: &Plan<'_>, bound: i64) -> Result {
-    advance(plan, plan.target.primary(), bound.max(present(plan)?), WE_WAIT / 2)
+    advance(plan, plan.target.primary(), plan.source.primary(), bound.max(present(plan)?), WE_WAIT / 2)
 }
 
 /// The least id of the present millisecond, by the source's clock.
@@ -46,17 +46,18 @@ fn present(plan: &Plan<'_>) -> Result<i64> {
     Ok(min_id(u64::try_from(tick).unwrap_or(0)))
 }
 
-/// Advances a server, waiting for a clock that is behind.
-pub fn advance(plan: &Plan<'_>, place: &Place<'_>, past: i64, limit: Duration) -> Result {
-    let session = place.session()?;
-    let mut refusal = None;
-    let what = format!("the clock of {} to pass the ids of the other", place.role);
+/// Advances a server past the ids of another, waiting for a clock that is behind.
+pub fn advance(plan: &Plan<'_>, place: &Place<'_>, of: &Place<'_>, past: i64, limit: Duration) -> Result {
+    let (session, mut why) = (place.session()?, String::new());
+    let what = format!("the clock of {} to pass the ids of {}", place.role, of.role);
     let ask = || match library::advance(&session, plan.shard, past) {
         Err(error) if error.code() == "22023" => {
-            refusal = Some(error);
+            why = error.to_string();
             Ok(None)
         }
         result => result.map(Some),
     };
-    waiting::until(limit, &what, ask)?.map_or_else(|| refusal.map_or(Ok(()), Err), |_| Ok(()))
+    let next = waiting::until(limit, &what, ask)?;
+    next.map(drop)
+        .ok_or_else(|| Error::refused(format!("gave up waiting for {what}: {why}"), "Compare the clocks."))
 }

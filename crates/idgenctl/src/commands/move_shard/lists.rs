@@ -80,6 +80,8 @@ fn set(plan: &Plan<'_>, turn: &Turn, side: &Side<'_>, place: &Place<'_>, change:
     let session = turn.session(side, place)?;
     if !ptr::eq(place, side.primary()) {
         see_marker(plan, side, place)?;
+        // A hostile primary may pretend that it is locked, and have two runs change its standby at once.
+        turn.holders(side).iter().try_for_each(|held| held.run("SELECT").map(drop))?;
     }
     let list = changed(plan, place, read(place, &session)?, change)?;
     if !has_program {

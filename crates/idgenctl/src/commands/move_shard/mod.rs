@@ -48,7 +48,8 @@ pub fn run(cli: &Cli, arguments: &Arguments) -> Result<u8> {
     let as_owner = [servers.from(), servers.to()].map(|server| server.as_role(&owner));
     let plan = Plan::of(cli, arguments, &servers, &as_owner)?;
     let turn = Turn::take(&plan)?;
-    if Begun::of(&plan.source.primary().session()?, &plan.names.schema, &plan.names.from)? != plan.begun {
+    let (session, names) = (plan.source.primary().session()?, &plan.names);
+    if Begun::of(&session, &names.schema, &names.from, false)? != plan.begun {
         return refused("another run has changed the state of the move", "Run the same command again.");
     }
     let mut run = Run { plan: &plan, turn, stage: Stage::Unchanged };

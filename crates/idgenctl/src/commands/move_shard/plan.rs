@@ -57,8 +57,11 @@ impl<'a> Plan<'a> {
             Ok(format!("{system}/{}", oid.parse::<u32>().unwrap_or_default()))
         };
         names.from = place(system, session)?;
-        let begun = Begun::of(session, &names.schema, &names.from)?;
-        let shard = find_shard(session, &names, begun.as_ref(), arguments.shard)?;
+        let begun = Begun::of(session, &names.schema, &names.from, false)?;
+        let on_target = Begun::of(&target[0].session, &names.schema, &names.from, true)?;
+        // A hostile target must not choose the shard of a move.
+        let known = begun.as_ref().or(on_target.as_ref().filter(|_| arguments.undo));
+        let shard = find_shard(session, &names, known, arguments.shard)?;
         names.mark = format!("idgenctl move {} of {}", i32::from(shard), names.from);
         let to = place(&target[0].node.system, &target[0].session)?;
         if let Some(begun) = begun.as_ref().filter(|begun| begun.to != to) {
@@ -107,6 +110,7 @@ fn find_shard(session: &Session, names: &Names, begun: Option<&Begun>, given: Op
             };
             // Before a move, the other names may be those of other roles.
             let all = [&names.schema, &names.moving, &names.moved];
+            let all = if given.is_some() { &all[..1] } else { &all };
             all.iter().map(of).find(|shards| !shards.is_empty()).unwrap_or_default()
         }
     };

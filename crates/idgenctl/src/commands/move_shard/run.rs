@@ -82,14 +82,14 @@ impl Turn {
         Ok(turn)
     }
 
-    /// The session that holds the lock of a side.
-    fn holder(&self, side: &Side<'_>) -> &Session {
-        &self.held[usize::from(side.role == "target")]
+    /// The session that holds the lock of a side, followed by those on other servers, but not by the source's.
+    pub fn holders(&self, side: &Side<'_>) -> &[Session] {
+        &self.held[usize::from(side.role == "target")..]
     }
 
     /// Fails if the turn on a side is over.
     pub fn prove(&self, side: &Side<'_>) -> Result {
-        match self.holder(side).run("SELECT") {
+        match self.holders(side)[0].run("SELECT") {
             Ok(_) => Ok(()),
             Err(Error::Interrupted) => Err(Error::Interrupted),
             Err(_) => {
@@ -112,7 +112,7 @@ impl Turn {
     pub fn end_others(&self, side: &Side<'_>, place: &Place<'_>) -> Result {
         let session = self.session(side, place)?;
         // The session of the other side may have the pid of another one here.
-        let own = self.holder(side).pid();
+        let own = self.holders(side)[0].pid();
         let owners = if side.role == "source" { &[][..] } else { &self.owners };
         let others = session.value(
             "SELECT coalesce(json_agg(json_build_array(pid, backend_start)), '[]') FROM pg_stat_activity

@@ -85,9 +85,6 @@ pub struct Servers {
     to: usize,
 }
 
-/// The source's servers, those of the target, and others.
-type Found<'a> = ([Vec<Member<'a>>; 2], Vec<Member<'a>>);
-
 impl Servers {
     pub fn load(cli: &Cli, arguments: &Arguments) -> Result<Servers> {
         let any = cli.fleet.is_some() || !cli.connections.is_empty();
@@ -107,8 +104,8 @@ impl Servers {
         &self.fleet.servers[self.to]
     }
 
-    /// Connects to all servers, also for an undo, and finds the standbys. Primaries come first.
-    pub fn find(&self) -> Result<Found<'_>> {
+    /// Connects to all servers, also for an undo. Returns the source and the target, each followed by its standbys, and others.
+    pub fn find(&self) -> Result<([Vec<Member<'_>>; 2], Vec<Member<'_>>)> {
         let mut seen: Vec<Member<'_>> = Vec::new();
         let reached = self.fleet.each(|server| Member::with(server, server.connect_with(&[])?));
         for (server, member) in self.fleet.servers.iter().zip(reached) {
@@ -122,8 +119,7 @@ impl Servers {
                     }
                     seen.push(member);
                 }
-                Err(Error::Interrupted) => return Err(Error::Interrupted),
-                Err(error @ Error::Refused { .. }) => return Err(error),
+                Err(error @ (Error::Refused { .. } | Error::Interrupted)) => return Err(error),
                 Err(error) => {
                     return refused(
                         error.to_string(),

@@ -49,7 +49,7 @@ impl Run<'_> {
         let session = self.turn.session(&plan.source, source)?;
         // Closing leaves the name with a superuser. What others call SCHEMA_moving before does not count.
         let (there, is_closed) = (names.on(&session)?, names.kept(&session)?.is_some());
-        match Begun::of(&session, &names.schema, &names.from)? {
+        match Begun::of(&session, &names.schema, &names.from, false)? {
             Some(begun) if begun.opened => {
                 return refused("another run has opened the target", again("--finish"));
             }
@@ -59,7 +59,7 @@ impl Run<'_> {
             Some(begun) if is_closed && !there.contains(&names.moving) => {
                 return refused(format!("the source has {}", shown(&there)), look_for(&names.moving, &begun));
             }
-            Some(begun) if plan.arguments.undo => self.refuse_if_opened(begun)?,
+            Some(begun) if plan.arguments.undo => self.refuse_if_opened(begun, &there)?,
             Some(_) => {}
             // This run failed before it created the marker.
             None if !is_closed => {
@@ -71,7 +71,8 @@ impl Run<'_> {
         if plan.arguments.undo {
             // Somebody may have minted there while its list had the shard.
             let target = self.turn.session(&plan.target, plan.target.primary())?;
-            ids::advance(plan, source, library::close(&target, plan.shard)?, ids::WE_WAIT)?;
+            let bound = library::close(&target, plan.shard)?;
+            ids::advance(plan, source, plan.target.primary(), bound, ids::WE_WAIT)?;
         }
         if is_closed {
             session.run("BEGIN")?;
@@ -96,32 +97,26 @@ impl Run<'_> {
 
     /// Refuses if the target may mint although the marker does not say so, because a failover of the source lost that: then
     /// the target has the shard in a list, or has no marker any more, which it has from before the source to the end.
-    fn refuse_if_opened(&self, begun: Begun) -> Result {
-        let (plan, target) = (self.plan, self.plan.target.primary());
+    fn refuse_if_opened(&self, begun: Begun, there: &[String]) -> Result {
+        let (plan, target, names) = (self.plan, self.plan.target.primary(), &self.plan.names);
         for place in &plan.target.places {
             // A hostile target may have honest standbys.
             if lists::of(place)?.contains(plan.shard) {
-                return refused(
-                    format!("{} may mint for shard {}", place.role, i32::from(plan.shard)),
-                    format!(
-                        "If no one has minted there, take the shard out of its list, and run the same command with --undo. If \
-                         the target has all rows, the move is over: run on the source: {}; {};",
-                        names::rename(&plan.names.moving, &plan.names.moved),
-                        begun.remove()
-                    ),
-                );
+                let from = if there.contains(&names.moving) { &names.moving } else { &names.schema };
+                let end =
+                    format!("BEGIN; {}; {}; COMMIT;", names::rename(from, &names.moved), begun.remove());
+                let hint = "If no one has minted there, take the shard out of its list, and run the same command with --undo. If \
+                            the target has all rows, the move is over: run on the source:";
+                let what = format!("{} may mint for shard {}", place.role, i32::from(plan.shard));
+                return refused(what, format!("{hint} {end}"));
             }
         }
         if Begun::all(&target.any_session()?)?.contains(&Begun { on_target: true, ..begun.clone() }) {
             return Ok(());
         }
-        refused(
-            "the target does not show that the move has begun, so it may have ended there",
-            format!(
-                "Find out which server has the shard. If the move cannot have ended, run on the target: {};",
-                begun.write(true)
-            ),
-        )
+        let what = "the target does not show that the move has begun, so it may have ended there";
+        let hint = "Find out which server has the shard. If the move cannot have ended, run on the target:";
+        refused(what, format!("{hint} {};", begun.write(true)))
     }
 
     /// Drops the copy on the target, which is known by its comment, if a superuser's schema keeps its name there: the owner
