@@ -236,6 +236,6 @@ mod tests {
         let dots = ".".repeat(100);
         assert_eq!(pieces(&dots), [&dots[..76], &dots[76..]]);
         let said = format!("ERROR: no {dots}é");
-        assert_eq!(pieces(&said), ["ERROR: no ", &dots[..38], &dots[..38], &format!("{}é", &dots[..24])]);
+        assert_eq!(pieces(&said), ["ERROR: no", &dots[..38], &dots[..38], &format!("{}é", &dots[..24])]);
     }
 }
