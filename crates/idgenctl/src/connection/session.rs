@@ -139,9 +139,10 @@ impl Session {
         quoted(name)
     }
 
-    /// A string literal, for standard_conforming_strings = on, which sessions set.
+    /// A string literal, whatever standard_conforming_strings is where a person runs it.
     pub fn literal(text: &str) -> String {
-        format!("'{}'", text.replace('\'', "''"))
+        let text = text.replace('\'', "''");
+        if text.contains('\\') { format!("E'{}'", text.replace('\\', "\\\\")) } else { format!("'{text}'") }
     }
 
     /// Sends something, unless there was a signal. The answer comes row by row: libpq would buffer an endless one.

@@ -52,7 +52,7 @@ impl Names {
     /// Drops the empty schema that keeps the name, in the session's transaction, or sets it aside if something uses it.
     pub fn release(&self, session: &Session) -> Result {
         let name = Session::identifier(&self.schema);
-        match session.run(&format!("SAVEPOINT kept; SET LOCAL lock_timeout = '10s'; DROP SCHEMA {name}")) {
+        match session.run(&format!("SET LOCAL lock_timeout = '10s'; SAVEPOINT kept; DROP SCHEMA {name}")) {
             Err(error) if error.code() == "2BP01" => {
                 let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
                 let aside = format!("idgenctl_left_{}", now.as_micros());

@@ -62,10 +62,7 @@ impl Run<'_> {
             Some(begun) if plan.arguments.undo => self.refuse_if_opened(begun, &there)?,
             Some(_) => {}
             // This run failed before it created the marker.
-            None if !is_closed => {
-                self.drop_copy();
-                return Ok(());
-            }
+            None if !is_closed => return self.drop_copy(),
             None => return refused("the marker of the move is gone", "Run idgenctl check."),
         }
         if plan.arguments.undo {
@@ -91,8 +88,7 @@ impl Run<'_> {
         for place in plan.source.standbys().iter().filter(|place| !lists::of(place).is_ok_and(has)) {
             note(format!("{} may lack it, and keeps its list: see idgenctl check", place.role));
         }
-        self.drop_copy();
-        Ok(())
+        self.drop_copy()
     }
 
     /// Refuses if the target may mint although the marker does not say so, because a failover of the source lost that: then
@@ -120,8 +116,8 @@ impl Run<'_> {
     }
 
     /// Drops the copy on the target, which is known by its comment, if a superuser's schema keeps its name there: the owner
-    /// of another schema could give that the comment. No other schema is dropped.
-    fn drop_copy(&self) {
+    /// of another schema could give that the comment. No other schema is dropped. A failure is only shown.
+    fn drop_copy(&self) -> Result {
         let plan = self.plan;
         let moving = &plan.names.moving;
         let drop = || -> Result {
@@ -149,6 +145,7 @@ impl Run<'_> {
             note(format!("{error}"));
             note("the target may still have a copy: run the same command with --undo once it can be reached");
         }
+        Ok(())
     }
 
     pub fn undo_earlier(&mut self) -> Result {
