@@ -30,7 +30,12 @@ BEGIN
         RAISE 'no move of shard % has closed schema "%" here', shard, schema
             USING HINT = 'Check the database, the name and the shard.';
     END IF;
-    EXECUTE format('DROP SCHEMA %I', schema);
+    -- Others may have created an extension in it.
+    BEGIN
+        EXECUTE format('DROP SCHEMA %I', schema);
+    EXCEPTION WHEN dependent_objects_still_exist THEN
+        EXECUTE format('ALTER SCHEMA %I RENAME TO idgenctl_left_%s', schema, moves.oid);
+    END;
     EXECUTE format('ALTER SCHEMA %I RENAME TO %I', moves.nspname, schema);
     EXECUTE format('ALTER ROLE ALL RESET idgenctl.move_%s', shard);
     IF moves.oid <> quote_ident(schema)::regnamespace THEN

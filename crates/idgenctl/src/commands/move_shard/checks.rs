@@ -235,7 +235,7 @@ const TIES: &str = "
           WHERE contype = 'f' AND confrelid NOT IN (SELECT objid FROM used WHERE classid = 'pg_class'::regclass)
             AND (confdeltype IN ('c', 'n', 'd') OR confupdtype IN ('c', 'n', 'd'))
           UNION ALL
-          SELECT format('%s, tied to extension %I', pg_describe_object(classid, objid, 0), extname)
+          SELECT format('%s, tied to extension %I of %I', pg_describe_object(classid, objid, 0), extname, pg_get_userbyid(extowner))
           FROM used JOIN pg_depend AS d USING (classid, objid) JOIN pg_extension AS e ON e.oid = refobjid
           WHERE d.deptype = 'e'
           UNION ALL

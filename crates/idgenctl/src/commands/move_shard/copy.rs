@@ -1,6 +1,5 @@
 //! Copies the schema: pg_dump on the source, piped into psql on the target, in one transaction.
 
-use std::borrow::Cow;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
@@ -65,8 +64,8 @@ impl Programs {
 
 /// A line in pieces that fit into one of a terminal, which would break it: the rest could pass for a line of ours. Some
 /// terminals show characters in two columns for which that is not certain.
-fn pieces(line: &str) -> Vec<Cow<'_, str>> {
-    textwrap::wrap(line, if line.is_ascii() { 76 } else { 38 })
+fn pieces(line: &str) -> Vec<String> {
+    textwrap::wrap(line, if line.is_ascii() { 76 } else { 38 }).into_iter().map(Into::into).collect()
 }
 
 impl Drop for Programs {

@@ -149,7 +149,6 @@ impl Run<'_> {
         // Late, because an undo gives no standby the shard back, but before the ids are passed: one may be promoted.
         lists::set_standbys(plan, &self.turn, &plan.source, ShardSet::without)?;
         if at != At::Complete {
-            note("advancing the shard on the target past the ids of the source");
             ids::pass(plan, bound)?;
         }
         self.open(at, locks)

@@ -64,9 +64,9 @@ pub struct Turn {
 impl Turn {
     /// Takes the locks, and ends the sessions of earlier runs. An undo changes no standby.
     pub fn take(plan: &Plan<'_>) -> Result<Turn> {
-        let source = lock(plan.source.primary(), false)?;
-        let mut held = vec![source, lock(plan.target.primary(), !plan.arguments.undo)?];
-        for place in plan.others.iter().filter(|_| !plan.arguments.undo) {
+        let restores = !plan.arguments.undo;
+        let mut held = vec![lock(plan.source.primary(), false)?, lock(plan.target.primary(), restores)?];
+        for place in plan.others.iter().filter(|_| restores) {
             match lock(place, false) {
                 // A standby cannot.
                 Err(error) if error.code() == "25006" => {}

@@ -2,7 +2,7 @@
 
 use idgen_ids::shard_set::ShardSet;
 
-use super::names::{self, look_for, shown};
+use super::names::{look_for, rename, shown};
 use super::run::{Run, Stage, lock};
 use super::{checks, ids, lists};
 use crate::commands::marker::Begun;
@@ -99,15 +99,15 @@ impl Run<'_> {
             // A hostile target may have honest standbys.
             if lists::of(place)?.contains(plan.shard) {
                 let from = if there.contains(&names.moving) { &names.moving } else { &names.schema };
-                let end =
-                    format!("BEGIN; {}; {}; COMMIT;", names::rename(from, &names.moved), begun.remove());
+                let end = format!("BEGIN; {}; {}; COMMIT;", rename(from, &names.moved), begun.remove());
                 let hint = "If no one has minted there, take the shard out of its list, and run the same command with --undo. If \
                             the target has all rows, the move is over: run on the source:";
                 let what = format!("{} may mint for shard {}", place.role, i32::from(plan.shard));
                 return refused(what, format!("{hint} {end}"));
             }
         }
-        if Begun::all(&target.any_session()?)?.contains(&Begun { on_target: true, ..begun.clone() }) {
+        let is_unopened = |it: &Begun| it.on_target && it.is_of(&begun) && it.to == begun.to && !it.opened;
+        if Begun::all(&target.any_session()?)?.iter().any(is_unopened) {
             return Ok(());
         }
         let what = "the target does not show that the move has begun, so it may have ended there";
