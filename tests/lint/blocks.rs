@@ -92,9 +92,7 @@ fn blocks_that_do_harm(path: &str, page: &str) -> Vec<String> {
                 "psql has the search_path of the database",
             ),
             (
-                has("psql ")
-                    && !has("export PGOPTIONS='-c role=none -c search_path=pg_catalog ")
-                    && !has(" -f docs/"),
+                has("psql ") && !has("export PGOPTIONS='-c search_path=pg_catalog'") && !has(" -f docs/"),
                 "psql has the search_path of the database",
             ),
             // The page's own function checks that it is given a server.

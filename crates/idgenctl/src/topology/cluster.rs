@@ -61,7 +61,6 @@ impl Node {
         let row = rows.row(0);
         // The catalogs of a standby are those of its primary, which may claim to be of another cluster there.
         let known = library::state(session).ok().and_then(|state| state.system_identifier?.parse().ok());
-        let system: Option<u64> = known.or(row.number(0));
         // Subscriptions have a logical slot, and pg_receivewal replays nothing, whatever its name.
         let sent = session.run(
             "SELECT application_name, host(client_addr),
@@ -77,7 +76,7 @@ impl Node {
         };
         Ok(Node {
             // A number: it becomes part of comments on other servers.
-            system: system.unwrap_or(0).to_string(),
+            system: known.or(row.number(0)).unwrap_or(0_u64).to_string(),
             is_standby: row.is_true(1),
             has_patroni: row.is_true(2),
             timeline: row.number(3).unwrap_or(0),
@@ -106,8 +105,9 @@ pub fn may_follow(standby: &Node, primary: &Node, all: &[&Node]) -> bool {
     if !standby.is_standby || primary.is_standby || primary.system != standby.system {
         return false;
     }
+    // It may be of any of them: one could say that it is on an earlier timeline.
     if standby.sender_port.is_none() {
-        return primary.timeline >= standby.timeline;
+        return true;
     }
     // A copy of the primary may have standbys of its own, with the same names. With Docker, the sender_port may be mapped,
     // so ports only count for the name that standbys have by default.

@@ -33,20 +33,21 @@ pub fn state(plan: &Plan<'_>) -> Result<Option<At>> {
     let (names, target) = (&plan.names, plan.target.primary());
     let source = plan.source.primary().session()?;
     let (here, there) = (names.on(&source)?, names.on(&target.session()?)?);
-    let is_closed = names.kept(&source)?.is_some();
     let kept = names.kept(&target.session()?)?;
     let may_be_copy = there == [&*names.moving] && names.is_reserved(&target.session()?)?;
     let found = format!("the source has {}, the target has {}", shown(&here), shown(&there));
     let on_target = Begun::of(&target.session()?, &names.schema, &names.from, true)?;
-    let lost = on_target.clone().filter(|_| here == [&*names.moved]);
-    if let (None, Some(lost)) = (&plan.begun, lost) {
-        let begun = Begun { opened: true, ..lost }.write(false);
-        let hint = format!("Run this on the source, and then the same command with --finish: {begun};");
-        return refused("the target has lost the end of the move", hint);
+    // Others may give a schema the name, and a hostile target shows any marker, but only a superuser has left this comment.
+    let mark = names.kept(&source)?.unwrap_or_default();
+    let was_moved = here == [&*names.moved] && mark.starts_with(&format!("{} ", names.mark));
+    if plan.begun.is_none() && on_target.is_some() && was_moved {
+        let what = "the target has lost the end of the move";
+        let hint = "Run this on the source, and then the same command with --finish:";
+        return refused(what, format!("{hint} {};", plan.marker(true).write(false)));
     }
     match &plan.begun {
         None if plan.arguments.finish => {
-            let is_over = is_closed && here == [&*names.moved] && there == [&*names.schema];
+            let is_over = was_moved && there == [&*names.schema];
             if is_over { Ok(None) } else { Err(no_move(plan, &here)) }
         }
         // It may belong to a move from another server that claims to be the source.
@@ -84,8 +85,8 @@ pub fn state(plan: &Plan<'_>) -> Result<Option<At>> {
         Some(begun) if there.is_empty() => refused(
             "the target has lost its copy of the schema",
             format!(
-                "Schema {} of the source may have the only rows: do not drop it. If the tables have another schema on the target \
-                 now, or have moved on to another server, end the move on the source: {};",
+                "Schema {} of the source may have the only rows: do not drop it. If so, take the shard out of the target's list, \
+                 and run undo-move.sql of docs/examples on the source. If not, end the move on the source: {};",
                 Session::identifier(&names.moved),
                 begun.remove()
             ),

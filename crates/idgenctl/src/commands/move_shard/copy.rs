@@ -62,8 +62,7 @@ impl Programs {
     }
 }
 
-/// A line in pieces that fit into one of a terminal, which would break it: the rest could pass for a line of ours. Some
-/// terminals show characters in two columns for which that is not certain.
+/// A line in pieces that fit into one of a terminal, even if that shows characters wider: the rest could pass for ours.
 fn pieces(line: &str) -> Vec<String> {
     textwrap::wrap(line, if line.is_ascii() { 76 } else { 38 }).into_iter().map(Into::into).collect()
 }

@@ -12,24 +12,27 @@ use crate::terminal::error::{Error, Result};
 
 /// How long clients may wait for a clock that is behind, while the schema is closed; and before that, this program.
 const CLIENTS_WAIT: Duration = Duration::from_secs(6);
-pub const WE_WAIT: Duration = Duration::from_secs(60);
+const WE_WAIT: Duration = Duration::from_secs(60);
 
 /// Advances the target past the present ids while clients still work, so that later only few are left. Fails if the
 /// target's clock is so far behind that clients would have to wait.
 pub fn rehearse(plan: &Plan<'_>) -> Result {
     let (source, target) = (plan.source.primary(), plan.target.primary());
     advance(plan, target, source, library::advance(&source.session()?, plan.shard, 0)?, WE_WAIT)?;
-    // A hostile source may have got the shard from one of these, and hide how far its ids went.
-    for place in &plan.others {
-        let session = place.any_session()?;
-        let has_minted = library::state(&session).is_ok_and(|state| state.mark_ms.is_some());
-        if has_minted && session.value("SELECT pg_is_in_recovery()", &[])? == "f" {
-            let bound = library::close(&session, plan.shard)?;
-            library::reopen(&session, plan.shard)?;
-            advance(plan, target, place, bound, WE_WAIT)?;
-        }
-    }
+    plan.others.iter().try_for_each(|other| pass_other(plan, target, other))?;
     advance(plan, target, source, present(plan)?, CLIENTS_WAIT)
+}
+
+/// Makes a server's ids greater than those of one that may not mint, from which a hostile one may have got the shard.
+pub fn pass_other(plan: &Plan<'_>, place: &Place<'_>, other: &Place<'_>) -> Result {
+    let session = other.any_session()?;
+    let has_minted = library::state(&session).is_ok_and(|state| state.mark_ms.is_some());
+    if !has_minted || session.value("SELECT pg_is_in_recovery()", &[])? == "t" {
+        return Ok(());
+    }
+    let bound = library::close(&session, plan.shard)?;
+    library::reopen(&session, plan.shard)?;
+    advance(plan, place, other, bound, WE_WAIT)
 }
 
 /// Makes the target's ids greater than the source's bound, and than present ids, which rows from elsewhere may have.
@@ -47,7 +50,7 @@ fn present(plan: &Plan<'_>) -> Result<i64> {
 }
 
 /// Advances a server past the ids of another, waiting for a clock that is behind.
-pub fn advance(plan: &Plan<'_>, place: &Place<'_>, of: &Place<'_>, past: i64, limit: Duration) -> Result {
+fn advance(plan: &Plan<'_>, place: &Place<'_>, of: &Place<'_>, past: i64, limit: Duration) -> Result {
     let (session, mut why) = (place.session()?, String::new());
     let what = format!("the clock of {} to pass the ids of {}", place.role, of.role);
     let ask = || match library::advance(&session, plan.shard, past) {

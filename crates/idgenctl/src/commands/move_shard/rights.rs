@@ -3,7 +3,6 @@
 //! everything that the schema uses belongs to superusers or the owner, on both servers.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use super::plan::Plan;
 use crate::connection::session::Session;
@@ -130,8 +129,8 @@ pub fn refuse_names_of_others(plan: &Plan<'_>, session: &Session, name: &str) ->
     let owner = "SELECT pg_get_userbyid(nspowner) FROM pg_namespace WHERE nspname = $1";
     let owner = session.value(owner, &[name])?;
     let there = plan.target.primary().session()?;
-    // Who waits for the lock of pg_extension that this run holds makes this one wait, too, while the schema is closed.
-    there.set_patience(Some(Duration::from_secs(10)));
+    // Who waits for the lock of pg_extension that this run holds makes this wait, too, while the schema is closed.
+    there.run("SET statement_timeout = '10s'")?;
     let others = there.value(
         &format!("WITH names AS (SELECT name->>0 AS schema, name->>1 AS name FROM json_array_elements($1::json) AS name),
               others AS (SELECT r.oid, rolname, datdba FROM pg_roles AS r JOIN pg_database ON datname = current_database()

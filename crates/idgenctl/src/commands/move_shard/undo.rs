@@ -53,23 +53,17 @@ impl Run<'_> {
             Some(begun) if begun.opened => {
                 return refused("another run has opened the target", again("--finish"));
             }
-            Some(begun) if plan.begun.as_ref().is_some_and(|own| *own != begun) => {
+            Some(begun) if plan.begun.clone().unwrap_or_else(|| plan.marker(false)) != begun => {
                 return refused("another run has begun another move", "Run idgenctl check.");
             }
             Some(begun) if is_closed && !there.contains(&names.moving) => {
                 return refused(format!("the source has {}", shown(&there)), look_for(&names.moving, &begun));
             }
-            Some(begun) if plan.arguments.undo => self.refuse_if_opened(begun, &there)?,
+            Some(begun) if plan.arguments.undo => self.ask_target(begun, is_closed)?,
             Some(_) => {}
             // This run failed before it created the marker.
             None if !is_closed => return self.drop_copy(),
             None => return refused("the marker of the move is gone", "Run idgenctl check."),
-        }
-        if plan.arguments.undo {
-            // Somebody may have minted there while its list had the shard.
-            let target = self.turn.session(&plan.target, plan.target.primary())?;
-            let bound = library::close(&target, plan.shard)?;
-            ids::advance(plan, source, plan.target.primary(), bound, ids::WE_WAIT)?;
         }
         if is_closed {
             session.run("BEGIN")?;
@@ -93,12 +87,12 @@ impl Run<'_> {
 
     /// Refuses if the target may mint although the marker does not say so, because a failover of the source lost that: then
     /// the target has the shard in a list, or has no marker any more, which it has from before the source to the end.
-    fn refuse_if_opened(&self, begun: Begun, there: &[String]) -> Result {
+    fn ask_target(&self, begun: Begun, is_closed: bool) -> Result {
         let (plan, target, names) = (self.plan, self.plan.target.primary(), &self.plan.names);
         for place in &plan.target.places {
             // A hostile target may have honest standbys.
             if lists::of(place)?.contains(plan.shard) {
-                let from = if there.contains(&names.moving) { &names.moving } else { &names.schema };
+                let from = if is_closed { &names.moving } else { &names.schema };
                 let end = format!("BEGIN; {}; {}; COMMIT;", rename(from, &names.moved), begun.remove());
                 let hint = "If no one has minted there, take the shard out of its list, and run the same command with --undo. If \
                             the target has all rows, the move is over: run on the source:";
@@ -108,11 +102,15 @@ impl Run<'_> {
         }
         let is_unopened = |it: &Begun| it.on_target && it.is_of(&begun) && it.to == begun.to && !it.opened;
         if Begun::all(&target.any_session()?)?.iter().any(is_unopened) {
-            return Ok(());
+            // Somebody may have minted there while its list had the shard.
+            let mut others = plan.others.iter().chain([target]);
+            return others.try_for_each(|other| ids::pass_other(plan, plan.source.primary(), other));
         }
         let what = "the target does not show that the move has begun, so it may have ended there";
         let hint = "Find out which server has the shard. If the move cannot have ended, run on the target:";
-        refused(what, format!("{hint} {};", begun.write(true)))
+        // Nothing that a server says may get into a shell.
+        let marker = Begun { owner: String::new(), ..plan.marker(false) }.write(true);
+        refused(what, format!("{hint} {marker};"))
     }
 
     /// Drops the copy on the target, which is known by its comment, if a superuser's schema keeps its name there: the owner
