@@ -37,7 +37,7 @@ const CHANGES: &str = r#"
         CREATE FUNCTION idgen_portable.snowflake_next_id(integer) RETURNS bigint LANGUAGE sql AS 'SELECT 1' \
         => DROP SCHEMA idgen_portable CASCADE => portable-edition two
     one postgres => ALTER ROLE ALL SET idgenctl.move_5 = '{"schema": "a", "from": "1", "to": "1", "owner": "", "opened": false, \
-        "on_target": true}' => ALTER ROLE ALL RESET idgenctl.move_5 => move-not-ended one
+        "on_target": true, "token": 1}' => ALTER ROLE ALL RESET idgenctl.move_5 => move-not-ended one
     one postgres => SELECT snowflake_close_shard(5), snowflake_close_shard(5000) \
         => SELECT snowflake_reopen_shard(5), snowflake_reopen_shard(5000) => shard-closed one
     two postgres => SET allow_system_table_mods = on; INSERT INTO pg_replication_origin VALUES (65534, 'subscription') \

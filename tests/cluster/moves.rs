@@ -1009,10 +1009,8 @@ fn an_undo_believes_the_target() {
     });
     target.kill();
     new.promote();
-    let of_source = source.target("postgres");
-    let finish = |how: &[&str]| moves("insta5", &of_source, both[3], &[how, &both[..2]].concat());
-    source.run(&advised(finish(&[]), "the target has lost the end of the move", "--finish: "));
-    run(finish(&["--finish"]));
+    source.run(&advised(the_move(&source, &new), "the target has lost the end of the move", "--finish: "));
+    run(move_with(&["--finish"], &source, &new));
     source.kill();
     old.promote();
     old.run(&advised(moves("insta5", both[1], both[3], &["--undo"]), " may mint", "run on the source: "));
@@ -1274,7 +1272,7 @@ fn a_move_finds_its_servers_in_the_fleet() {
     // A hostile source might begin two moves, and show no marker of either.
     let (from, set) = (database(&source), "ALTER ROLE ALL SET idgenctl.move_5 =");
     for (server, name) in [(&other, "three"), (&target, "two")] {
-        let marker = r#""to":"1/1","owner":"app","opened":false,"on_target":true"#;
+        let marker = r#""to":"1/1","owner":"app","opened":false,"on_target":true,"token":1"#;
         server.run(&format!(r#"{set} '{{"schema":"insta5","from":"{from}",{marker}}}'"#));
         refused_first(moves(&["two", "--yes"]), &[&format!("have not ended on: {name}")]);
         server.run("ALTER ROLE ALL RESET idgenctl.move_5");
@@ -1430,7 +1428,7 @@ fn a_tenant_forges_no_move() {
     run_as_owner(&source, TABLES);
     let before = state(&source, &target);
     let mut mallory = source.connect_as("mallory");
-    let forged = r#"SET idgenctl.move_77 = '{"schema":"insta7","from":"1","to":"1","owner":"","opened":false,"on_target":false}'"#;
+    let forged = r#"SET idgenctl.move_77 = '{"schema":"insta7","from":"1","to":"1","owner":"","opened":false,"on_target":false,"token":1}'"#;
     mallory.run(
         "CREATE SCHEMA insta7_moving; CREATE TABLE insta7_moving.t (id bigint DEFAULT snowflake_next_id(77));
          COMMENT ON SCHEMA insta7_moving IS 'idgenctl move 77 of 1/1'",

@@ -53,6 +53,8 @@ pub struct Begun {
     pub opened: bool,
     /// Whether this is the marker on the target.
     pub on_target: bool,
+    /// A random number for each of both: no other server knows it before the server has the marker.
+    pub token: u64,
 }
 
 impl Begun {
@@ -78,14 +80,9 @@ impl Begun {
         Ok(all.find(|it| it.on_target == on_target && it.schema == schema && it.from == from))
     }
 
-    /// Whether both are of one schema of one source.
-    pub fn is_of(&self, other: &Begun) -> bool {
-        (self.shard, &self.schema, &self.from) == (other.shard, &other.schema, &other.from)
-    }
-
     /// The statement that sets the marker, and that which removes it.
-    pub fn write(&self, on_target: bool) -> String {
-        let text = serde_json::to_string(&Begun { on_target, ..self.clone() }).unwrap_or_default();
+    pub fn write(&self) -> String {
+        let text = serde_json::to_string(self).unwrap_or_default();
         format!("ALTER ROLE ALL SET {MARKER}{} = {}", self.shard, Session::literal(&text))
     }
 

@@ -99,8 +99,8 @@ kinds! {
          snowflake_advance past what snowflake_close_shard returns on the others.";
     LISTS_DIFFER: "lists-differ", Error, Set,
         "its idgen.allowed_shards is {}, and that of {}, which may be its primary, is {}",
-        "Unless a shard is moving, or it has another primary, give the standby the list of its primary, without shards of \
-         other servers, up or down.";
+        "Once it receives WAL from that server, and no shard is moving, give it that list, without shards of other servers, \
+         up or down.";
     SHARD_NOT_ALLOWED: "shard-not-allowed", Error, Any, "the server may not mint for {}",
         "INSERTs there fail. Add a shard only if no other server mints for it, and its ids are all in the past.";
     SHARD_CLOSED: "shard-closed", Error, Any, "shards of its list are closed: {}",

@@ -43,7 +43,7 @@ pub fn state(plan: &Plan<'_>) -> Result<Option<At>> {
     if plan.begun.is_none() && on_target.is_some() && was_moved {
         let what = "the target has lost the end of the move";
         let hint = "Run this on the source, and then the same command with --finish:";
-        return refused(what, format!("{hint} {};", plan.marker(true).write(false)));
+        return refused(what, format!("{hint} {};", plan.marker(true, false).write()));
     }
     match &plan.begun {
         None if plan.arguments.finish => {

@@ -98,7 +98,7 @@ fn set(plan: &Plan<'_>, turn: &Turn, side: &Side<'_>, place: &Place<'_>, change:
 /// No other server may mint for the shard, or get it by a move that has not ended. What a move has taken from the list of
 /// one and not yet given to another has a marker on both, so markers are read before lists.
 pub fn elsewhere(plan: &Plan<'_>) -> Result {
-    let (own, shard) = (plan.marker(false), i32::from(plan.shard));
+    let (own, shard) = (plan.marker(false, false), i32::from(plan.shard));
     let places = [plan.source.primary(), plan.target.primary()].into_iter().chain(&plan.others);
     let sessions = places.map(Place::any_session).collect::<Result<Vec<_>>>()?;
     // The schema may be closed by now.
@@ -106,11 +106,8 @@ pub fn elsewhere(plan: &Plan<'_>) -> Result {
     sessions.iter().for_each(|session| session.end.set(Some(end)));
     let mut moving = Vec::new();
     for (number, session) in sessions.iter().enumerate() {
-        // A hostile source may show what it likes, so a target takes part in one move at a time. It may also claim to be the
-        // target, which has markers of its own moves.
-        let is_target = number == 1;
-        let is_own =
-            |it: &Begun| it.is_of(&own) && it.on_target == is_target && (!is_target || it.to == own.to);
+        // A hostile source may show what it likes, so a target takes part in one move at a time.
+        let is_own = |it: &Begun| number < 2 && it.token == plan.names.tokens[number];
         let is_other = |it: &Begun| it.shard == own.shard && !is_own(it);
         moving.extend(Begun::all(session)?.iter().any(is_other).then_some(session.server()));
     }

@@ -160,7 +160,7 @@ impl Run<'_> {
         let plan = self.plan;
         let (source, target, names) = (plan.source.primary(), plan.target.primary(), &plan.names);
         note("opening it on the target and its standbys");
-        let begun = plan.marker(true);
+        let [begun, there] = [false, true].map(|on_target| plan.marker(true, on_target));
         let comment = plan.comment_on(source, &names.moving)?.or(plan.comment_on(source, &names.moved)?);
         let comment = comment.filter(|text| !text.starts_with("idgenctl move "));
         if let Some(locks) = locks {
@@ -179,7 +179,7 @@ impl Run<'_> {
                 }
             }
             let session = source.session()?;
-            session.run(&format!("BEGIN; {}", begun.write(false)))?;
+            session.run(&format!("BEGIN; {}", begun.write()))?;
             names.rename_closed(&session, &names.moved, names.kept(&session)?, "")?;
             self.turn.prove(&plan.source)?;
             locks.run("SELECT")?;
@@ -190,7 +190,7 @@ impl Run<'_> {
         // A hostile source may have kept the COMMIT waiting.
         lists::elsewhere(plan)?;
         // A failover may have lost the marker, and standbys must show it.
-        self.turn.session(&plan.target, target)?.run(&begun.write(true))?;
+        self.turn.session(&plan.target, target)?.run(&there.write())?;
         lists::set_primary(plan, &self.turn, &plan.target, ShardSet::with)?;
         let session = self.turn.session(&plan.target, target)?;
         session.set_patience(None);

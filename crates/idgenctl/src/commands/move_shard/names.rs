@@ -24,6 +24,8 @@ pub struct Names {
     pub moved: String,
     /// The system identifier of the source, and the OID of its database.
     pub from: String,
+    /// Those of the markers of the source and the target.
+    pub tokens: [u64; 2],
     /// The comment of the copy and of kept names, and the application_name of sessions. Its third word is the shard.
     pub mark: String,
 }

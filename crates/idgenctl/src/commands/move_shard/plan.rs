@@ -1,6 +1,7 @@
 //! The plan of a move, which does not change during a run.
 
 use std::collections::BTreeSet;
+use std::hash::{BuildHasher, Hasher, RandomState};
 
 use idgen_ids::Shard;
 
@@ -58,10 +59,12 @@ impl<'a> Plan<'a> {
         };
         names.from = place(system, session)?;
         let begun = Begun::of(session, &names.schema, &names.from, false)?;
-        let on_target = Begun::of(&target[0].session, &names.schema, &names.from, true)?;
         // A hostile target must not choose the shard of a move.
-        let known = begun.as_ref().or(on_target.as_ref().filter(|_| arguments.undo));
-        let shard = find_shard(session, &names, known, arguments.shard)?;
+        let on_target = Begun::of(&target[0].session, &names.schema, &names.from, true)?;
+        let on_target = on_target.filter(|_| begun.is_some() || arguments.undo);
+        let random = || RandomState::new().build_hasher().finish();
+        names.tokens = [&begun, &on_target].map(|it| it.as_ref().map_or_else(random, |it| it.token));
+        let shard = find_shard(session, &names, begun.as_ref().or(on_target.as_ref()), arguments.shard)?;
         names.mark = format!("idgenctl move {} of {}", i32::from(shard), names.from);
         let to = place(&target[0].node.system, &target[0].session)?;
         if let Some(begun) = begun.as_ref().filter(|begun| begun.to != to) {
@@ -83,10 +86,11 @@ impl<'a> Plan<'a> {
         Ok(Plan { cli, arguments, names, shard, begun, source, target, to, others, as_owner, owner })
     }
 
-    pub fn marker(&self, opened: bool) -> Begun {
+    pub fn marker(&self, opened: bool, on_target: bool) -> Begun {
         let (schema, from) = (self.names.schema.clone(), self.names.from.clone());
         let (shard, to, owner) = (i32::from(self.shard) as u16, self.to.clone(), self.owner.clone());
-        Begun { shard, schema, from, to, owner, opened, on_target: false }
+        let token = self.names.tokens[usize::from(on_target)];
+        Begun { shard, schema, from, to, owner, opened, on_target, token }
     }
 
     /// The comment of a schema, which may be empty; none if there is no such schema.

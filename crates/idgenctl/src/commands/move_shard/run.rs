@@ -32,12 +32,12 @@ pub struct Run<'a> {
 impl Run<'_> {
     /// Sets the markers, which outlive this run, and keeps the name on the target from objects of others.
     pub fn begin(&self) -> Result {
-        let (plan, names, begun) = (self.plan, &self.plan.names, self.plan.marker(false));
+        let (plan, names) = (self.plan, &self.plan.names);
         let session = self.turn.session(&plan.target, plan.target.primary())?;
         let (kept, comment) = (new_schema(&session, &names.schema)?, set_comment(&names.schema, &names.mark));
         // First, because an undo that finds only the marker of the source must refuse.
-        session.run(&format!("{}; {kept}; {comment}", begun.write(true)))?;
-        self.turn.session(&plan.source, plan.source.primary())?.run(&begun.write(false))?;
+        session.run(&format!("{}; {kept}; {comment}", plan.marker(false, true).write()))?;
+        self.turn.session(&plan.source, plan.source.primary())?.run(&plan.marker(false, false).write())?;
         let see = |side: &Side<'_>| side.places.iter().try_for_each(|place| see_marker(plan, side, place));
         [&plan.source, &plan.target].into_iter().try_for_each(see)
     }
@@ -46,7 +46,7 @@ impl Run<'_> {
 /// Waits until a server has the marker of its side: a hostile primary may claim the standby of another.
 pub fn see_marker(plan: &Plan<'_>, side: &Side<'_>, place: &Place<'_>) -> Result {
     let what = format!("{} to have the marker of the {}", place.role, side.role);
-    let is_own = |it: &Begun| it.is_of(&plan.marker(false)) && it.on_target == (side.role == "target");
+    let is_own = |it: &Begun| it.token == plan.marker(false, side.role == "target").token;
     let hint = "See whether it is its standby, and whether replay is paused or delayed.";
     let is_shown = || Ok(Begun::all(&place.any_session()?)?.iter().any(is_own));
     waiting::until_true(Duration::from_secs(10), &what, hint, is_shown)
@@ -147,6 +147,7 @@ impl Turn {
 /// restored, nobody begins to create or drop an extension meanwhile; an undo may have to drop one with the copy.
 pub fn lock(place: &Place<'_>, restores: bool) -> Result<Session> {
     let session = place.session()?;
+    session.set_patience(Some(Duration::from_secs(15)));
     let lock = "LOCK TABLE pg_shseclabel IN SHARE UPDATE EXCLUSIVE MODE";
     let also = if restores { "; LOCK TABLE pg_extension IN SHARE MODE" } else { "" };
     match session.run(&format!("BEGIN; SET LOCAL lock_timeout = '5s'; {lock}{also}")) {

@@ -53,7 +53,7 @@ impl Run<'_> {
             Some(begun) if begun.opened => {
                 return refused("another run has opened the target", again("--finish"));
             }
-            Some(begun) if plan.begun.clone().unwrap_or_else(|| plan.marker(false)) != begun => {
+            Some(begun) if plan.begun.clone().unwrap_or_else(|| plan.marker(false, false)) != begun => {
                 return refused("another run has begun another move", "Run idgenctl check.");
             }
             Some(begun) if is_closed && !there.contains(&names.moving) => {
@@ -76,7 +76,7 @@ impl Run<'_> {
         self.turn.prove(&plan.source)?;
         library::reopen(&session, plan.shard)?;
         told?;
-        session.run(&plan.marker(false).remove())?;
+        session.run(&plan.marker(false, false).remove())?;
         note("undone: the source has the shard");
         let has = |list: ShardSet| list.contains(plan.shard);
         for place in plan.source.standbys().iter().filter(|place| !lists::of(place).is_ok_and(has)) {
@@ -100,8 +100,8 @@ impl Run<'_> {
                 return refused(what, format!("{hint} {end}"));
             }
         }
-        let is_unopened = |it: &Begun| it.on_target && it.is_of(&begun) && it.to == begun.to && !it.opened;
-        if Begun::all(&target.any_session()?)?.iter().any(is_unopened) {
+        let there = Begun::of(&target.any_session()?, &names.schema, &names.from, true)?;
+        if there.is_some_and(|it| !it.opened && (it.shard, &it.to) == (begun.shard, &begun.to)) {
             // Somebody may have minted there while its list had the shard.
             let mut others = plan.others.iter().chain([target]);
             return others.try_for_each(|other| ids::pass_other(plan, plan.source.primary(), other));
@@ -109,7 +109,7 @@ impl Run<'_> {
         let what = "the target does not show that the move has begun, so it may have ended there";
         let hint = "Find out which server has the shard. If the move cannot have ended, run on the target:";
         // Nothing that a server says may get into a shell.
-        let marker = Begun { owner: String::new(), ..plan.marker(false) }.write(true);
+        let marker = Begun { owner: String::new(), ..plan.marker(false, true) }.write();
         refused(what, format!("{hint} {marker};"))
     }
 
@@ -128,10 +128,10 @@ impl Run<'_> {
             if is_reserved && plan.comment_on(target, moving)?.as_ref() == Some(&plan.names.mark) {
                 session.run(&format!("DROP SCHEMA {} CASCADE", Session::identifier(moving)))?;
             }
-            let own = plan.marker(false);
+            let own = plan.marker(false, true);
             session.run("BEGIN")?;
             // It may be of another move, whose source this one claims to be.
-            if Begun::all(&session)?.iter().any(|it| it.on_target && it.is_of(&own)) {
+            if Begun::all(&session)?.iter().any(|it| it.token == own.token) {
                 session.run(&own.remove())?;
             }
             if is_reserved {
@@ -149,11 +149,10 @@ impl Run<'_> {
     pub fn undo_earlier(&mut self) -> Result {
         let plan = self.plan;
         let here = plan.names.on(&plan.source.primary().session()?)?;
+        let there = Begun::of(&plan.target.primary().session()?, &plan.names.schema, &plan.names.from, true)?;
         match &plan.begun {
-            Some(begun) if begun.opened => {
-                return refused("the target may mint, so the move can only be finished", again("--finish"));
-            }
-            None if !here.contains(&plan.names.schema) => {
+            Some(begun) if begun.opened => return refused("the target may already mint", again("--finish")),
+            None if !here.contains(&plan.names.schema) && there.is_none() => {
                 return Err(checks::no_move(plan, &here));
             }
             _ => lists::elsewhere(plan)?,
