@@ -1473,7 +1473,7 @@ fn a_standby_without_its_list_is_not_passed_over() {
     let new = target.standby("new");
     let with_standby = ["--server", &new.target("postgres")];
     let output = meddler.during(meddler.moves(&with_standby), OPENING, |_| new.kill());
-    assert_says(&said(&output), &["not all standbys of the target have its list"]);
+    assert_says(&said(&output), &["the schema has moved, but not all servers of the target know that"]);
     assert_eq!(output.status.code(), Some(4), "{}", said(&output));
     target.value::<i64>("SELECT snowflake_next_id(5)");
     new.up();

@@ -204,12 +204,12 @@ impl Run<'_> {
         let standbys = lists::set_standbys(plan, &self.turn, &plan.target, ShardSet::with);
         self.stage = Stage::Done;
         signals::ignore_signals();
-        standbys.map_err(|error| Error::Broken {
-            what: format!("the schema has moved, but not all standbys of the target have its list: {error}"),
+        // Another run may have continued, and even moved it back.
+        let ended = standbys.and_then(|()| self.turn.session(&plan.target, target)?.run(&begun.remove()));
+        ended.map_err(|error| Error::Broken {
+            what: format!("the schema has moved, but not all servers of the target know that: {error}"),
             hint: "Run the same command with --finish.".into(),
         })?;
-        // Another run may have continued, and even moved it back.
-        self.turn.session(&plan.target, target)?.run(&begun.remove())?;
         let session = self.turn.session(&plan.source, source);
         if let Err(error) = session.and_then(|session| session.run(&begun.remove())) {
             self.turn.prove(&plan.target)?;
