@@ -44,7 +44,6 @@ impl<'a> Plan<'a> {
     ) -> Result<Plan<'a>> {
         let schema = arguments.schema.clone();
         let [moving, moved] = ["moving", "moved"].map(|end| format!("{schema}_{end}"));
-        // The server would truncate it.
         if moving.len() > 63 || plain(&schema) != schema {
             let what =
                 "the schema's name is too long for _moving to be appended, or cannot be shown in hints";
