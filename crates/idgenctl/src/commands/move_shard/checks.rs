@@ -41,7 +41,6 @@ pub fn state(plan: &Plan<'_>) -> Result<Option<At>> {
     let mark = names.kept(&source)?.unwrap_or_default();
     let was_moved = here == [&*names.moved] && mark.starts_with(&format!("{} ", names.mark));
     if plan.begun.is_none() && on_target.is_some() && was_moved {
-        lists::elsewhere(plan)?;
         let what = "the target has lost the end of the move";
         let hint = "Run this on the source, and then the same command with --finish:";
         return refused(what, format!("{hint} {};", plan.marker(true, false).write()));
