@@ -599,7 +599,8 @@ fn a_frozen_server_is_a_finding() {
             fleet.command(&["check"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         thread::sleep(Duration::from_millis(500));
         kill("INT", check.id() as i32).unwrap();
-        assert!(matches!(check.wait().unwrap().code(), None | Some(130)));
+        let status = check.wait().unwrap();
+        assert!(matches!(status.code(), None | Some(130)), "{status}");
         stopped.iter().for_each(Process::go_on);
         fleet.until_found(&[]);
     }
