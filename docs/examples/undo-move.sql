@@ -5,7 +5,8 @@
 -- Before that, see that no server has the shard in its list, and put it into the list of the source and its standbys. The
 -- rows are those of before the move: what the target has accepted since it was opened is lost with it.
 --
--- Everything but the last step is one transaction, so if anything fails, nothing is changed.
+-- Everything but the last step is one transaction, so if anything fails, nothing is changed. The last one opens the shard:
+-- if only that fails, run SELECT snowflake_reopen_shard(5) in a database of your own.
 
 \set ON_ERROR_STOP on
 \set QUIET on
@@ -34,6 +35,7 @@ BEGIN
     BEGIN
         EXECUTE format('DROP SCHEMA %I', schema);
     EXCEPTION WHEN dependent_objects_still_exist THEN
+        EXECUTE format('COMMENT ON SCHEMA %I IS NULL', schema);
         EXECUTE format('ALTER SCHEMA %I RENAME TO idgenctl_left_%s', schema, moves.oid);
     END;
     EXECUTE format('ALTER SCHEMA %I RENAME TO %I', moves.nspname, schema);
